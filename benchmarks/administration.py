@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import NewTopic
 
-from benchmarks import bench, machine, report
-from benchmarks.background import working
-from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, checker, produce_requests, sized
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.background import working
+from benchmarks.lib.load import run_load
+from benchmarks.lib.wire_requests import batch_of, checker, produce_requests, sized
 from compat_tests.confluent.clients import Admin
 from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.background import Beside
-    from benchmarks.bench import Contender, Options
+    from benchmarks.lib.background import BackgroundWork
+    from benchmarks.lib.bench import Contender, Options
 
 TOPICS = 1_000
 CLIENTS = 100
@@ -93,14 +93,14 @@ def descriptions(options: Options, field: Sequence[Contender]) -> report.Result:
     return bench.alternate(case, "req/s", field, partial(describe, options, topics), options)
 
 
-def ask_on(beside: Beside, port: int, topics: list[str], clients: int) -> None:
+def ask_on(background: BackgroundWork, port: int, topics: list[str], clients: int) -> None:
     """Send metadata requests from all clients at once, again and again, until the measurement is over."""
-    while not beside.wait(0):
+    while not background.wait(0):
         for latency_s in run_load(port, [metadata_requests(topics, 1) for _ in range(clients)], 1).latencies_s:
-            beside.note(latency_s)
+            background.note(latency_s)
 
 
-def beside(options: Options, topics: dict[str, list[str]], contender: Contender) -> report.Figures:
+def produce_beside_metadata(options: Options, topics: dict[str, list[str]], contender: Contender) -> report.Figures:
     """Measure produce requests alone, then beside metadata requests."""
     port = contender.broker.port
     produced = bench.new_topic(contender, 1)
@@ -129,7 +129,9 @@ def metadata(options: Options, field: Sequence[Contender]) -> report.Result:
     for contender in field:
         check_metadata(contender.broker.port, topics[contender.name], count)
     case = f"Metadata of {2 * count:,} partitions to {CLIENTS} clients at once, beside a producer"
-    return bench.alternate(case, "produce p99 ms beside", field, partial(beside, options, topics), options)
+    return bench.alternate(
+        case, "produce p99 ms beside", field, partial(produce_beside_metadata, options, topics), options
+    )
 
 
 def compare(directory: Path, options: Options) -> report.Report:

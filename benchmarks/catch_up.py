@@ -13,16 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB
-from benchmarks.load import run_load
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB
+from benchmarks.lib.load import run_load
 from benchmarks.replication import (
     IN_FLIGHT,
     IN_SYNC_TIMEOUT_S,
     PARTITIONS,
     as_shipped,
     clusters,
-    is_whole,
+    is_in_sync,
     requests_to,
     warm,
 )
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
     from benchmarks.replication import Cluster
 
 BEGUN_BYTES = 1 << 20
@@ -50,7 +50,7 @@ def catch_up(count: int, cluster: Cluster) -> report.Figures:
         before_s = cluster.cpu_s()
         begun_s = watching.submit(begins, broker.data_dir, topic)
         broker.start()
-        is_there = partial(is_whole, cluster.leader_port, topic, PARTITIONS)
+        is_there = partial(is_in_sync, cluster.leader_port, topic, PARTITIONS)
         wait_until(is_there, f"broker {lost} is not in sync", IN_SYNC_TIMEOUT_S)
         seconds = time.perf_counter() - begun_s.result()
         cpu_s = cluster.cpu_s() - before_s

@@ -13,10 +13,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB
-from benchmarks.load import run_load
-from benchmarks.wire_requests import (
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB
+from benchmarks.lib.load import run_load
+from benchmarks.lib.wire_requests import (
     batch_of,
     end_offsets,
     fetch_requests,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Contender, Options
+    from benchmarks.lib.bench import Contender, Options
 
 SEED = 1
 FETCH_SIZE_BYTES = 16 * KIB

@@ -13,10 +13,10 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB, MIB, Contender
-from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB, MIB, Contender
+from benchmarks.lib.load import run_load
+from benchmarks.lib.wire_requests import batch_of, produce_requests
 from engine.batches.batch import Record, build_batch
 from kafkawire.client.load import Requests, percentile_ms
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
 
 CLEANER = {"log.cleaner.backoff.ms": "50"}
 BATCH_SIZE_BYTES = 64 * KIB

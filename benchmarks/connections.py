@@ -6,15 +6,15 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, machine, report
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.wire_requests import batch_of, produce_requests
 from compat_tests.harness.wire import WireConnection, request_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Contender, Options
+    from benchmarks.lib.bench import Contender, Options
 
 BUSY = 50
 API_VERSIONS = 18

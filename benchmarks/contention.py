@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import NewTopic
 
-from benchmarks import bench, machine, report
-from benchmarks.watched import notes_of, watch
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.watched import notes_of, watch
 from compat_tests.confluent.clients import Admin, create_topic, producer, wait_until, wait_until_whole
 from compat_tests.harness.cluster import KafkawireCluster
 from compat_tests.harness.log_files import size_bytes
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
     from compat_tests.harness.kafkawire_broker import Kafkawire
 
 PARTITIONS, PARTITIONS_EACH = 1_000, 25

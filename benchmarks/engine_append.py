@@ -20,7 +20,7 @@ from random import SystemRandom
 import trio
 from crc32c import crc32c
 
-from engine.api import Isolation, PartitionLog, PendingAppend, TopicPartition
+from engine.api import Isolation, PartitionLog, PendingAppend, TopicIdPartition
 from engine.batches.batch import Record, build_batch
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import ThreadPool
@@ -62,7 +62,7 @@ async def measure(directory: str, batch_size_bytes: int, count: int, in_flight: 
     store = new_store(directory, pool)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
-        log = await store.open_partition(TopicPartition(bytes(16), "bench", 0), LogConfig(), 0)
+        log = await store.open_partition(TopicIdPartition(bytes(16), "bench", 0), LogConfig(), 0)
         buffers = [bytearray(plain) for _ in range(in_flight)]
         pending: deque[PendingAppend] = deque()
         cpu_s, wall_s = time.thread_time(), time.perf_counter()
@@ -102,7 +102,7 @@ async def measure_rounds(directory: str, policy: FlushPolicy, partitions: int, e
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         config = LogConfig(flush_policy=policy)
-        names = [TopicPartition(b"id of the topic ", "bench", number) for number in range(PARTITIONS)]
+        names = [TopicIdPartition(b"id of the topic ", "bench", number) for number in range(PARTITIONS)]
         logs = deque[PartitionLog]([await store.open_partition(name, config, 0) for name in names])
         buffers = [bytearray(plain) for _ in range(partitions * each)]
         for rounds in (WARM_UP_ROUNDS, count // len(buffers)):
@@ -120,12 +120,12 @@ async def _one_round(
 ) -> None:
     """Append one commit batch to the first of `logs`, and move these to the end."""
     pending = []
-    store.hold_rounds()
+    store.hold_commit_batches()
     for number, buffer in enumerate(buffers):
         buffer[:8] = bytes(8)
         pending.append(logs[number % partitions].append(memoryview(buffer), acks=-1))
     logs.rotate(-partitions)
-    store.write_rounds()
+    store.write_commit_batches()
     for one in pending:
         await one.wait()
 

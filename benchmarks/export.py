@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.dataset as ds
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB, MIB
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB, MIB
 from benchmarks.spark import MEMORY, PARTITIONS, READERS, Connector, Reading, Site, Topic, filled
 from benchmarks.spark_decode import SMALL, Case
 from compat_tests.harness.kafkawire_broker import Kafkawire
@@ -34,7 +34,7 @@ from compat_tests.spark.session import local_session
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
 
 COMPARED: Final = "k rows/CPU s"
 BOUND: Final = "at least 2.5 x stock, files of half to one and a half the size"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB
-from benchmarks.replication import IN_SYNC_TIMEOUT_S, as_shipped, clusters, is_whole, warm
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB
+from benchmarks.lib.wire_requests import batch_of, produce_requests
+from benchmarks.replication import IN_SYNC_TIMEOUT_S, as_shipped, clusters, is_in_sync, warm
 from compat_tests.confluent.clients import new_consumer, wait_until
 from compat_tests.harness import whereabouts
 from compat_tests.harness.kio_codec import decode_response, encode_request
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
     from benchmarks.replication import Cluster
 
 KILLS = 35  # each time; of Apache Kafka, whose figure is the length of its session, fewer
@@ -58,8 +58,10 @@ def coordinator_failovers(counts: Mapping[str, int], cluster: Cluster) -> report
         def coordinator() -> int:
             return whereabouts.coordinator_id(cluster.leader_port, GROUP, whereabouts.GROUP)
 
-        whole = {topic: 1, OFFSETS_TOPIC: OFFSETS_PARTITIONS}
-        return kills(cluster, counts[cluster.name], coordinator, partial(tell_offsets, topic=topic), whole)
+        partitions = {topic: 1, OFFSETS_TOPIC: OFFSETS_PARTITIONS}
+        return kills(
+            cluster, counts[cluster.name], coordinator, partial(read_committed_offset, topic=topic), partitions
+        )
 
 
 def kills(
@@ -83,7 +85,7 @@ def kills(
         without_s.append(time.perf_counter() - begun_s)
         victim.start()
         for topic, number in partitions.items():
-            wait_until(partial(is_whole, others[0], topic, number), f"{topic} lacks a replica", IN_SYNC_TIMEOUT_S)
+            wait_until(partial(is_in_sync, others[0], topic, number), f"{topic} lacks a replica", IN_SYNC_TIMEOUT_S)
     p50, p99 = (percentile_ms(sorted(without_s), fraction) for fraction in (0.50, 0.99))
     return {"p50 ms": p50, "p99 ms": p99, "max ms": 1000 * max(without_s)}
 
@@ -94,7 +96,7 @@ def commit(cluster: Cluster, topic: str) -> None:
     consumer.close()
 
 
-def tell_offsets(port: int, topic: str) -> None:
+def read_committed_offset(port: int, topic: str) -> None:
     """Ask the coordinator that the broker at `port` names for the group's offsets. Raises OSError, LoadFailed."""
     found = whereabouts.coordinator(port, GROUP, whereabouts.GROUP)
     if found["error_code"]:
@@ -106,7 +108,7 @@ def tell_offsets(port: int, topic: str) -> None:
     if reply is None:
         raise LoadFailed("the broker closed the connection")
     answer = decode_response("offset_fetch", OFFSET_FETCH_VERSION, reply)
-    rows = [row for told in answer["topics"] for row in told["partitions"]]
+    rows = [row for topic_row in answer["topics"] for row in topic_row["partitions"]]
     if answer["error_code"] or [row["committed_offset"] for row in rows] != [1]:
         raise LoadFailed("the offset is not told")
 

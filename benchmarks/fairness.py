@@ -14,13 +14,13 @@ import urllib.request
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import bench, machine, report
-from benchmarks.background import keep_under_way, working
-from benchmarks.bench import KIB, MIB, Contender
-from benchmarks.floor_process import Floor
-from benchmarks.load import run_load
-from benchmarks.paced_load import run_paced
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.background import keep_under_way, working
+from benchmarks.lib.bench import KIB, MIB, Contender
+from benchmarks.lib.floor_process import Floor
+from benchmarks.lib.load import run_load
+from benchmarks.lib.paced_load import run_paced
+from benchmarks.lib.wire_requests import batch_of, produce_requests
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from kafkawire.client.load import percentile_ms
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from benchmarks.background import Beside
-    from benchmarks.bench import Options
+    from benchmarks.lib.background import BackgroundWork
+    from benchmarks.lib.bench import Options
     from kafkawire.client.load import Requests
 
     Load = Callable[[int, Sequence[Requests]], Iterable[float]]  # port and requests to how long each answer took
@@ -51,8 +51,8 @@ def at_a_pace(port: int, requests: Sequence[Requests]) -> Iterable[float]:
     return run_paced(port, requests, PER_S)
 
 
-def send_large(beside: Beside, port: int, topic: str) -> None:
-    keep_under_way(beside, port, produce_requests(topic, [0], batch_of(128 * KIB), 1), LARGE_IN_FLIGHT)
+def send_large(background: BackgroundWork, port: int, topic: str) -> None:
+    keep_under_way(background, port, produce_requests(topic, [0], batch_of(128 * KIB), 1), LARGE_IN_FLIGHT)
 
 
 def small_requests(topic: str, connections: int, count: int) -> list[Requests]:

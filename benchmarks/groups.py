@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, group_requests, machine, report
-from benchmarks.background import working
-from benchmarks.group_requests import Member
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.lib import bench, group_requests, machine, report
+from benchmarks.lib.background import working
+from benchmarks.lib.group_requests import Member
+from benchmarks.lib.wire_requests import batch_of, produce_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Contender, Options
+    from benchmarks.lib.bench import Contender, Options
 
 GROUP_SIZES = (10, 100, 500)
 REBALANCES = 5
@@ -95,7 +95,7 @@ def fetches(options: Options, field: Sequence[Contender]) -> report.Result:
     return bench.alternate(case, "req/s", field, partial(fetch, options, topics), options)
 
 
-def beside(options: Options, numbers: list[int], contender: Contender) -> report.Figures:
+def produce_beside_commits(options: Options, numbers: list[int], contender: Contender) -> report.Figures:
     """Measure produce requests and topic creation alone, beside commits of 20,000 offsets a second, and beside as many
     batches."""
     port = contender.broker.port
@@ -181,7 +181,9 @@ def compare(directory: Path, options: Options) -> report.Report:
         results.append(fetches(options, shipped))
         case = f"produce and topic creation beside {OFFSETS_PER_S:,} committed offsets/s"
         results.append(
-            bench.alternate(case, "produce p99 ms beside", shipped, partial(beside, options, numbers), options)
+            bench.alternate(
+                case, "produce p99 ms beside", shipped, partial(produce_beside_commits, options, numbers), options
+            )
         )
         return report.Report(machine.facts(), results, bench.rss_peaks(shipped))
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB, MIB
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB, MIB
+from benchmarks.lib.wire_requests import batch_of, produce_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Contender, Options
+    from benchmarks.lib.bench import Contender, Options
 
 
 @dataclass(frozen=True)

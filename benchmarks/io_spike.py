@@ -60,9 +60,9 @@ class DoorHolder(trio.abc.Instrument):
 class Worker:
     """A thread that runs jobs; each job wakes the loop once."""
 
-    def __init__(self, let_in_s: float) -> None:
-        self._door = DoorHolder(let_in_s)
-        if let_in_s:
+    def __init__(self, hold_every_s: float) -> None:
+        self._door = DoorHolder(hold_every_s)
+        if hold_every_s:
             trio.lowlevel.add_instrument(self._door)
         self._jobs: queue.SimpleQueue[tuple[Callable[[], None], trio.Event] | None] = queue.SimpleQueue()
         self._token = trio.lowlevel.current_trio_token()

@@ -8,7 +8,7 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, machine, report
+from benchmarks.lib import bench, machine, report
 from compat_tests.confluent.clients import Delivery, flush, producer
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
 
 RECORDS = 10_000_000
 KEYS_ASKED = 200

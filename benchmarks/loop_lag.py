@@ -6,18 +6,19 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, fairness, machine, report, watched
-from benchmarks.background import working
-from benchmarks.bench import KIB, MIB, Contender
-from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, fetch_requests, produce_requests
+from benchmarks import fairness
+from benchmarks.lib import bench, machine, report, watched
+from benchmarks.lib.background import working
+from benchmarks.lib.bench import KIB, MIB, Contender
+from benchmarks.lib.load import run_load
+from benchmarks.lib.wire_requests import batch_of, fetch_requests, produce_requests
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
 
 IDLE_S = 3.0
 Window = tuple[float, float]

@@ -9,15 +9,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, machine, report
-from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.load import run_load
+from benchmarks.lib.wire_requests import batch_of, produce_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Contender, Options
+    from benchmarks.lib.bench import Contender, Options
     from kafkawire.client.load import Requests
 
 TOPICS = 10

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import Contender
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import Contender
 from compat_tests.harness.apache_kafka import CLASSPATH, RUN_CLASS_JVM, STOCK_JVM, ApacheKafka
 from compat_tests.harness.broker import Broker, free_port
 from compat_tests.harness.requirements import ROOT
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
 
 WITHIN_S = 600.0
 TOPIC = "quickstart-events"

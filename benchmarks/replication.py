@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import NewTopic
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KAFKA_OVERRIDES, KIB, MAKE_TIMEOUT_S
-from benchmarks.load import run_load
-from benchmarks.paced_load import run_paced
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KAFKA_OVERRIDES, KIB, MAKE_TIMEOUT_S
+from benchmarks.lib.load import run_load
+from benchmarks.lib.paced_load import run_paced
+from benchmarks.lib.wire_requests import batch_of, produce_requests
 from compat_tests.confluent.clients import Admin, wait_until
 from compat_tests.harness import whereabouts
 from compat_tests.harness.apache_kafka import RUN_CLASS_JVM, ApacheKafkaCluster
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
     from compat_tests.harness.several import SeveralBrokers
     from kafkawire.client.load import Requests
 
@@ -79,7 +79,7 @@ class Cluster:
         admin.delete(name)
 
 
-def is_whole(port: int, topic: str, partitions: int) -> bool:
+def is_in_sync(port: int, topic: str, partitions: int) -> bool:
     """Whether all partitions have a leader and three replicas in sync."""
     states = whereabouts.partitions(port, topic)
     return len(states) == partitions and all(one.leader >= 0 and len(one.in_sync) == 3 for one in states.values())
@@ -97,7 +97,9 @@ def load(size_bytes: int, count: int, cluster: Cluster) -> report.Figures:
         machine.back_memory(2 * 3 * sum(one.size_bytes for one in each))
         before_s = cluster.cpu_s()
         measured = run_load(cluster.leader_port, each, IN_FLIGHT)
-        wait_until(lambda: is_whole(cluster.leader_port, topic, PARTITIONS), "replicas are missing", IN_SYNC_TIMEOUT_S)
+        wait_until(
+            lambda: is_in_sync(cluster.leader_port, topic, PARTITIONS), "replicas are missing", IN_SYNC_TIMEOUT_S
+        )
         cpu_s = cluster.cpu_s() - before_s
         return {
             "MB/s": measured.sent_bytes / 1e6 / measured.seconds,

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB, Contender
-from benchmarks.floor_process import Floor
-from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, end_requests, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB, Contender
+from benchmarks.lib.floor_process import Floor
+from benchmarks.lib.load import run_load
+from benchmarks.lib.wire_requests import batch_of, end_requests, produce_requests
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
     from kafkawire.client.load import Requests
 
 COMPARED = "CPU us/request"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB, Contender
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB, Contender
 from benchmarks.spark_decode import LOG_BYTES, SMALL, TOY_LOG_BYTES, Case, log_of, store
 from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
 from compat_tests.harness.kafkawire_broker import Kafkawire
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
     from compat_tests.harness.broker import Broker
 
 COMPARED: Final = "k rows/s"

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 from aiokafka.record.memory_records import MemoryRecords
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB, MIB, Contender
-from benchmarks.load import run_load
-from benchmarks.wire_requests import produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB, MIB, Contender
+from benchmarks.lib.load import run_load
+from benchmarks.lib.wire_requests import produce_requests
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from engine.batches.batch import HEADER_SIZE_BYTES, Codec, Record, RecordHeader, build_batch, seal_batch
 from engine.batches.codecs import compress
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
 
 COMPARED: Final = "M records/s"
 NOW_MS: Final = 1_700_000_000_000

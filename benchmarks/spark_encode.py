@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB
 from benchmarks.spark_decode import COMPARED, NOW_MS, SMALL, Case, measured, records_of
 from spark_connectors.records.columns import COLUMNS
 from spark_connectors.sink.options import sink_options
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
 
 ROWS, TOY_ROWS = 200_000, 2_000
 BATCH_ROWS: Final = 10_000  # spark.sql.execution.arrow.maxRecordsPerBatch

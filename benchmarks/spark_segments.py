@@ -19,8 +19,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB
 from benchmarks.spark import AS_SHIPPED, COMPARED, MEMORY, OF_OURS, SEGMENT_BYTES, Connector, Site
 from benchmarks.spark_decode import LOG_BYTES, SMALL, TOY_LOG_BYTES, Case, log_of, store
 from compat_tests.harness.kafkawire_broker import Kafkawire
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
 
 GB: Final = 1_000_000_000
 SLICES: Final = 24

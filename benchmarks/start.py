@@ -7,10 +7,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB, Contender
-from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, create_topic_frame, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB, Contender
+from benchmarks.lib.load import run_load
+from benchmarks.lib.wire_requests import batch_of, create_topic_frame, produce_requests
 from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.wire import WireConnection
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
 
 TOPIC = "first"
 RETRY_INTERVAL_S = 0.005

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB
-from benchmarks.group_requests import wait_for_coordinator
-from benchmarks.wire_requests import end_offsets
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB
+from benchmarks.lib.group_requests import wait_for_coordinator
+from benchmarks.lib.wire_requests import end_offsets
 from compat_tests.confluent.clients import producer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from benchmarks.bench import Contender, Options
+    from benchmarks.lib.bench import Contender, Options
 
 RECORDS = 400_000
 VALUE = bytes(range(256)) * (KIB // 256)

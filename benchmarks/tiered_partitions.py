@@ -12,17 +12,17 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import Contender
-from benchmarks.load import run_load
-from benchmarks.tiered_brokers import OVERRIDES, without_tier
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import Contender
+from benchmarks.lib.load import run_load
+from benchmarks.lib.tiered_brokers import OVERRIDES, without_tier
+from benchmarks.lib.wire_requests import batch_of, produce_requests
 from compat_tests.tiering.brokers import TieredKafkawire
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from benchmarks.bench import Options
+    from benchmarks.lib.bench import Options
     from compat_tests.harness.kafkawire_broker import Kafkawire
 
 TOPICS, CONNECTIONS_PER_TOPIC, SEGMENTS = 10, 5, 2

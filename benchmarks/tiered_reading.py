@@ -8,12 +8,12 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import MIB, Contender
-from benchmarks.load import run_load
-from benchmarks.tiered_brokers import Distance, KafkawireOnS3, get_s, large_objects
-from benchmarks.tiered_data import SEEK_BYTES, Sizes, fill_cold, read_through, seek_by_offset_s, seek_by_time_s
-from benchmarks.wire_requests import fetch_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import MIB, Contender
+from benchmarks.lib.load import run_load
+from benchmarks.lib.tiered_brokers import Distance, KafkawireOnS3, get_s, large_objects
+from benchmarks.lib.tiered_data import SEEK_BYTES, Sizes, fill_cold, read_through, seek_by_offset_s, seek_by_time_s
+from benchmarks.lib.wire_requests import fetch_requests
 from compat_tests.object_stores.clients import store_at
 from compat_tests.object_stores.faulty_store import FaultyStore
 from kafkawire.client.load import percentile_ms
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from benchmarks.bench import Options
-    from benchmarks.tiered_brokers import Tiers
-    from benchmarks.tiered_data import Filled
+    from benchmarks.lib.bench import Options
+    from benchmarks.lib.tiered_brokers import Tiers
+    from benchmarks.lib.tiered_data import Filled
     from compat_tests.harness.s3_server import S3Server
     from tiering.object_store import ObjectInfo, ObjectStore
 
@@ -42,7 +42,7 @@ class Places:
         self._choice = choice
         self._count = count
 
-    def some(self) -> list[float]:
+    def sample(self) -> list[float]:
         slots = self._choice.sample(range(self._count), self._count)
         return [(slot + self._choice.random() / 8) / self._count for slot in slots]
 
@@ -86,7 +86,7 @@ class Seeks:
     def _timed(self, seek_s: Callable[[float], float]) -> list[float]:
         """The times of seeks to some places, sorted."""
         found = []
-        for share in self._places.some():
+        for share in self._places.sample():
             time.sleep(self._pause_s)
             machine.drop_page_cache(self._directory)
             found.append(seek_s(share))

@@ -18,12 +18,13 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import bench, machine, report, tiered_partitions
-from benchmarks.bench import KIB, MIB, Contender
-from benchmarks.load import run_load
-from benchmarks.paced_load import run_paced
-from benchmarks.tiered_brokers import KafkawireOnS3, in_directory, running, s3, without_tier
-from benchmarks.tiered_data import (
+from benchmarks import tiered_partitions
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB, MIB, Contender
+from benchmarks.lib.load import run_load
+from benchmarks.lib.paced_load import run_paced
+from benchmarks.lib.tiered_brokers import KafkawireOnS3, in_directory, running, s3, without_tier
+from benchmarks.lib.tiered_data import (
     Sizes,
     copying_at_most,
     enter_tier,
@@ -33,16 +34,16 @@ from benchmarks.tiered_data import (
     read_through,
     wait_until_copied,
 )
+from benchmarks.lib.wire_requests import batch_of, fetch_requests, produce_requests
 from benchmarks.tiered_reading import READERS, SEED, Places, reading
-from benchmarks.wire_requests import batch_of, fetch_requests, produce_requests
 from kafkawire.client.load import percentile_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Options
-    from benchmarks.tiered_brokers import Tiers
+    from benchmarks.lib.bench import Options
+    from benchmarks.lib.tiered_brokers import Tiers
     from compat_tests.harness.kafkawire_broker import Kafkawire
     from compat_tests.harness.s3_server import S3Server
 
@@ -116,7 +117,7 @@ def peaks_mib(broker: Kafkawire, sizes: Sizes, places: Places, *, is_tiered: boo
         read_through(contender, data)
         of_one = machine.rss_peak_mib(broker.pid)
         loads = [
-            fetch_requests(data.topic, [int(share * sizes.sealed_to) for share in places.some()], 1, MIB)
+            fetch_requests(data.topic, [int(share * sizes.sealed_to) for share in places.sample()], 1, MIB)
             for _ in range(READERS)
         ]
         run_load(broker.port, loads, 1)
@@ -142,9 +143,9 @@ def memory(
 
 def copying(tiers: Tiers, options: Options) -> list[report.Result]:
     sizes = Sizes(2, 2, MIB) if options.toy else Sizes(4, max(2, round(4 * options.scale)), 64 * MIB)
-    what = f"{sizes.sealed_bytes / 1e6:.0f} MB of {sizes.partitions} partitions"
+    case_size = f"{sizes.sealed_bytes / 1e6:.0f} MB of {sizes.partitions} partitions"
     once = partial(upload, sizes)
-    results = [bench.alternate(f"{what} enter the tier", "MB/s", tiers.field, once, options, "at least 80 MB/s")]
+    results = [bench.alternate(f"{case_size} enter the tier", "MB/s", tiers.field, once, options, "at least 80 MB/s")]
     field = bench.durabilities(tiers.field[:1] if options.toy else tiers.field)
     cases: list[tuple[str, Callable[[int, str, float], Sequence[float]], int | None]] = [
         ("as fast as they are answered", full_speed, None),
@@ -153,7 +154,7 @@ def copying(tiers: Tiers, options: Options) -> list[report.Result]:
     ]
     for name, produce, quota in cases:
         pace = "" if quota is None else f", {quota / 1e6:.0f} MB a second at most"
-        case = f"1 KiB over {CONNECTIONS} connections, {name}, while {what} enter the tier{pace}"
+        case = f"1 KiB over {CONNECTIONS} connections, {name}, while {case_size} enter the tier{pace}"
         once = partial(beside_uploads, produce, sizes, 0.2 if options.toy else ALONE_S, quota)
         results.append(bench.alternate(case, "p99 ms", field, once, options, "p99 grows by 1.2 at most"))
     return results

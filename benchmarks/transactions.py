@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import MIB
-from benchmarks.wire_requests import end_offsets, fetch_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import MIB
+from benchmarks.lib.wire_requests import end_offsets, fetch_requests
 from compat_tests.harness.apache_kafka import CLASSPATH, RUN_CLASS_JVM
 from compat_tests.harness.tools import run
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from benchmarks.bench import Contender, Options
+    from benchmarks.lib.bench import Contender, Options
 
 COMPARED = ("kafkawire", "kafkawire compiled", "Kafka", "Kafka fsync")
 RECORDS = 100  # of a transaction
@@ -97,9 +97,9 @@ def loaded(
 def _event(lines: Iterable[str], event: str) -> dict[str, Any]:
     """The next event of the load program; log lines of Java's client are left out."""
     line = next((line for line in lines if line.startswith("{")), "{}")
-    told: dict[str, Any] = json.loads(line)
-    assert told.get("event") == event, f"the load says {line!r} where it should be {event}"
-    return told
+    document: dict[str, Any] = json.loads(line)
+    assert document.get("event") == event, f"the load says {line!r} where it should be {event}"
+    return document
 
 
 def transact(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import trio
 
 from benchmarks.engine_append import new_store, plain_batch
-from engine.api import PartitionLog, TopicPartition
+from engine.api import PartitionLog, TopicIdPartition
 from engine.files.io_workers import ThreadPool
 from engine.log_config import LogConfig
 from engine.store import SegmentStore
@@ -24,8 +24,8 @@ BEFORE_S = 3.0
 QUIET_S = 8.0  # so that nothing but the journal is behind
 
 
-def partition(number: int) -> TopicPartition:
-    return TopicPartition(number.to_bytes(16, "big"), f"bench{number}", 0)
+def partition(number: int) -> TopicIdPartition:
+    return TopicIdPartition(number.to_bytes(16, "big"), f"bench{number}", 0)
 
 
 async def fill(store: SegmentStore, partitions: int, batches: int) -> None:

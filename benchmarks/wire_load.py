@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, machine, report
-from benchmarks.bench import KIB, MIB, Contender, Options
-from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, end_offsets, fetch_requests, produce_requests
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB, MIB, Contender, Options
+from benchmarks.lib.load import run_load
+from benchmarks.lib.wire_requests import batch_of, end_offsets, fetch_requests, produce_requests
 from kafkawire.client.load import LoadFailed
 
 if TYPE_CHECKING:

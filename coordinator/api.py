@@ -144,8 +144,8 @@ class PartitionState:
 
     `incarnation` is the leader's registration that was given `leader_epoch`: the leader appends only when that is its
     own. `elr`: brokers that left the ISR, with all acknowledged records, when it became smaller than
-    min.insync.replicas (KIP-966). `marks`: suspect replicas, and the end of the log of each. `adding`, `removing`: see
-    `cluster.reassignments`.
+    min.insync.replicas (KIP-966). `suspect_replicas`: each with the end of its log. `adding`, `removing`: see
+    `controller.reassignments`.
     """
 
     leader: int
@@ -157,7 +157,7 @@ class PartitionState:
     extents: tuple[Extent, ...] = ()
     incarnation: bytes = bytes(16)
     elr: tuple[int, ...] = ()
-    marks: tuple[tuple[int, int, int], ...] = ()  # broker id, epoch, end
+    suspect_replicas: tuple[tuple[int, int, int], ...] = ()  # broker id, epoch, end
     offline: tuple[int, ...] = ()  # replicas that do not serve
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
@@ -390,15 +390,15 @@ class TierRegister(Protocol):
         ...
 
 
-class Pending(Protocol[T_co]):
-    """An answer on its way."""
+class Future(Protocol[T_co]):
+    """A result on its way: pending, or settled from the beginning; settled once."""
 
     @property
     def is_settled(self) -> bool:
         """Whether there is a result."""
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once, when an answer that is not settled is; there can be one callback."""
+        """Have `callback` called, once, when a pending future is settled; there can be one callback."""
 
     def result(self) -> T_co:
-        """The result of a settled answer. Raises CoordinatorError."""
+        """The result of a settled future. Raises CoordinatorError."""

@@ -2,7 +2,7 @@
 
 The controller reports all brokers and partitions; any other broker reports itself and the partitions of which it has a
 replica. So the counters of the controllers add up to those of the cluster, and the log of each broker shows all events
-of its replicas. `cluster.transitions` finds the events; `event_log` bounds the number of lines.
+of its replicas. `metadata.transitions` finds the events; `event_log` bounds the number of lines.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ClusterCounters:
 
 
 class ClusterEvents:
-    """The events that one broker reports. `is_synced`: see `cluster.settlement`."""
+    """The events that one broker reports. `is_synced`: see `controller.reconcile`."""
 
     def __init__(self, broker_id: int, is_synced: IsSynced) -> None:
         self.counters = ClusterCounters()
@@ -78,9 +78,9 @@ class ClusterEvents:
             self._count(found)
         else:
             found = self._own(found)
-        self._tell_members(found.members)
-        self._tell_elections(found)
-        self._tell_isrs(found.isr)
+        self._log_members(found.members)
+        self._log_elections(found)
+        self._log_isrs(found.isr)
 
     def _count(self, found: Transitions) -> None:
         self.counters.brokers_fenced += sum(one.broker.state is BrokerState.FENCED for one in found.members)
@@ -99,19 +99,19 @@ class ClusterEvents:
     def _is_here(self, change: PartitionChange) -> bool:
         return self._broker_id in change.state.replicas or self._broker_id in change.before.replicas
 
-    def _tell_members(self, members: Iterable[MemberChange]) -> None:
+    def _log_members(self, members: Iterable[MemberChange]) -> None:
         for one in members:
             kind = STOPPED if _has_stopped(one) else MEMBERS[one.broker.state]
             self._lines.write(kind, [one], _member_fields, _member_reason)
 
-    def _tell_elections(self, found: Transitions) -> None:
+    def _log_elections(self, found: Transitions) -> None:
         unclean = [one for one in found.elected if one.reason.may_lose]
         clean = [one for one in found.elected if not one.reason.may_lose]
         self._lines.write(ELECTED_UNCLEANLY, unclean, _unclean_fields, _election)
         self._lines.write(LEADER_LOST, found.lost, _lost_fields, _election)
         self._lines.write(ELECTED, clean, _elected_fields, _election)
 
-    def _tell_isrs(self, changed: Iterable[IsrChanged]) -> None:
+    def _log_isrs(self, changed: Iterable[IsrChanged]) -> None:
         by_kind: dict[Kind, list[IsrChanged]] = {}
         for one in changed:
             by_kind.setdefault(_kind_of(one), []).append(one)

@@ -1,8 +1,8 @@
 """The control plane of a broker: the shell around its pure parts, which carries out decisions and publishes images.
 
-There are two images: the newest one, on which all decisions are made (`cluster.change_log`), and the published one. The
-host has followed the published image, so that all that it shows can be used. Produce and Fetch do not pass through;
-when the store is away they go on with the last image, and only changes are refused.
+There are two images: the newest one, on which all decisions are made (`change_log`), and the published one. The host
+has followed the published image, so that all that it shows can be used. Produce and Fetch do not pass through; when the
+store is away they go on with the last image, and only changes are refused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from coordinator.cluster_events import ClusterCounters
     from coordinator.controller.isr_proposals import IsrChange
     from coordinator.controller.probes import IsRefused
-    from coordinator.metadata.history import Followed
+    from coordinator.metadata.history import HistoryPosition
     from coordinator.metadata_store.store import MetadataStore
     from coordinator.ports import ConfigValidator, PartitionHost, ReplicaEnds
 
@@ -67,8 +67,8 @@ class ClusterManagerSettings:
     registration_timeout_s: float = 30.0
     prefer_interval_s: float = 300.0  # how often leaders go back to where they were placed
     is_refused: IsRefused | None = None  # see `coordinator.controller.probes`
-    on_new_life: Callable[[], None] = lambda: None  # see `coordinator.membership.membership`
-    cluster: layout.Known = layout.NEW  # that of the log dirs
+    before_registration: Callable[[], None] = lambda: None  # see `coordinator.membership.membership`
+    cluster: layout.KnownCluster = layout.NEW  # that of the log dirs
     replica_ends: ReplicaEnds | None = None  # None: no election waits for restarted replicas
     recovery_wait_s: float = 10.0  # see `coordinator.controller.recovery`
 
@@ -97,8 +97,8 @@ class ClusterManager(RequestedChanges):
         self._changes = ChangeLog(store, settings.broker_id, random, self._events.note)
         self.metadata_failures = MetadataFailures()
         broker = BrokerInfo(settings.broker_id, settings.endpoints, settings.rack)
-        self._membership = Membership(store, self._changes, broker, random, settings.on_new_life)
-        self._controllership = Controller(
+        self._membership = Membership(store, self._changes, broker, random, settings.before_registration)
+        self._controller = Controller(
             store,
             self._changes,
             self._membership,
@@ -114,9 +114,10 @@ class ClusterManager(RequestedChanges):
         self._published = trio.Event()
         self._is_joining_again = False
         self._publishing = trio.Lock()
-        around = self._changes, self._membership, self._publish, self.metadata_failures
-        self._departure = ControlledShutdown(*around)
-        self._facts = ReplicaStates(host, self._changes, self._membership, self._publishing, self._look)
+        self._controlled_shutdown = ControlledShutdown(
+            self._changes, self._membership, self._publish, self.metadata_failures
+        )
+        self._replica_states = ReplicaStates(host, self._changes, self._membership, self._publishing, self._wake_up)
 
     @property
     def image(self) -> ClusterImage:
@@ -149,7 +150,7 @@ class ClusterManager(RequestedChanges):
         return not (self._is_joining_again or self._membership.is_fenced)
 
     @property
-    def followed(self) -> Followed:
+    def followed(self) -> HistoryPosition:
         """The newest change that this broker has followed, to be remembered over a restart."""
         return self._changes.followed
 
@@ -182,7 +183,7 @@ class ClusterManager(RequestedChanges):
     @property
     def is_controller(self) -> bool:
         """Whether this broker is the controller, as far as it knows."""
-        return self._controllership.is_active
+        return self._controller.is_active
 
     async def start(self) -> None:
         """Join the cluster. When it returns, the cluster counts on this broker; and if it is the controller, every
@@ -196,7 +197,7 @@ class ClusterManager(RequestedChanges):
             self._log_dirs = await self._host.start(self._changes.image, self._changes.deleted_topics)
             self._recovered = self._changes.image
             hosted = hosted_by(self._recovered, self._settings.broker_id)
-            self._facts.found(await self._host.recover(hosted, self._recovered))
+            self._replica_states.found(await self._host.recover(hosted, self._recovered))
             await self._join()
         except (StoreError, MetadataUnavailable) as error:
             raise CannotStart(described(error)) from error
@@ -204,37 +205,37 @@ class ClusterManager(RequestedChanges):
     async def _join(self) -> None:
         """Register anew, and do the controller's work if this broker is the controller now."""
         await self._membership.register(self._log_dirs, self._settings.registration_timeout_s)
-        await self._facts.tell()
-        await self._controllership.stand()
-        await self._membership.become(self._departure.next_state(), has_away=self._facts.has_away)
-        self._facts.forget()
-        if self._controllership.is_active:
-            await self._controllership.settle()
+        await self._replica_states.report()
+        await self._controller.stand()
+        await self._membership.become(self._controlled_shutdown.next_state(), has_away=self._replica_states.has_away)
+        self._replica_states.forget()
+        if self._controller.is_active:
+            await self._controller.reconcile()
         await self._publish()
 
     def note_loss(self) -> None:
         """Note that a log dir has failed, or that a log was closed."""
-        self._facts.note_loss()
+        self._replica_states.note_loss()
 
-    async def give_up(self, topic_id: bytes, partition: int, leader_epoch: int, offset: int) -> None:
+    async def record_restart(self, topic_id: bytes, partition: int, leader_epoch: int, offset: int) -> None:
         """Record that the log of a partition, followed in that epoch, is to be discarded and to begin at `offset`;
-        return when the cluster knows (RULES K8). Raises NotFollowedSo."""
-        await self._facts.give_up(topic_id, partition, leader_epoch, offset)
+        return when the cluster knows (RULES K8). Raises NotFollowedInEpoch."""
+        await self._replica_states.record_restart(topic_id, partition, leader_epoch, offset)
 
-    def _look(self) -> None:
+    def _wake_up(self) -> None:
         self._wake.set()
 
     def note_away(self) -> None:
         """Note that another broker does not answer: see `Controller`."""
-        self._controllership.note_away()
+        self._controller.note_away()
 
     async def run(self) -> None:
         """Take part in the cluster until the store is closed, and join again after it was fenced."""
         while True:
             try:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._controllership.run)
-                    nursery.start_soon(self._facts.open_again, lambda: self._image)
+                    nursery.start_soon(self._controller.run)
+                    nursery.start_soon(self._replica_states.open_again, lambda: self._image)
                     await self._follow()
                     nursery.cancel_scope.cancel()
             except* SessionLost:
@@ -250,7 +251,7 @@ class ClusterManager(RequestedChanges):
 
         Afterwards the listeners of this broker are closed, so the others may fence it: it does not join again.
         """
-        await self._departure.leave()
+        await self._controlled_shutdown.leave()
 
     async def _follow(self) -> None:
         """Takes changes as they come, until the session is lost or the cluster does not count on this process."""
@@ -259,9 +260,9 @@ class ClusterManager(RequestedChanges):
             wake = self._wake = trio.Event()
             try:
                 await self._changes.catch_up(wake)
-                await self._facts.tell()
-                self._facts.forget()
-                await self._facts.tell_of_giving_up()
+                await self._replica_states.report()
+                self._replica_states.forget()
+                await self._replica_states.record_restarts()
             except SessionLost:
                 raise
             except UNUSABLE as error:
@@ -275,10 +276,10 @@ class ClusterManager(RequestedChanges):
     async def _rejoined(self) -> bool:
         """Register anew, with a new session if need be; False when the store will never have one again, or this process
         has left."""
-        if not self._departure.has_left:
+        if not self._controlled_shutdown.has_left:
             log.warning("registration lost", broker=self._settings.broker_id)
         attempts = Attempts(self.metadata_failures, "registration")
-        while not self._departure.has_left:
+        while not self._controlled_shutdown.has_left:
             try:
                 await self._changes.catch_up()
                 await self._join()
@@ -319,7 +320,7 @@ class ClusterManager(RequestedChanges):
                     changes.vanished.extend(since_start.vanished)
                 if changes:
                     await self._host.apply(changes)
-                    self._facts.applied()
+                    self._replica_states.applied()
                 self._changes.forget_deleted(new.version)
                 self._recovered = new
                 self._image = new

@@ -53,7 +53,7 @@ class UnknownTopicId(CoordinatorError):
         super().__init__(f"No topic has the id {topic_id.hex()}.")
 
 
-class NotFollowedSo(CoordinatorError):
+class NotFollowedInEpoch(CoordinatorError):
     """The broker does not follow that leader any more, or the partition has no leader with all acknowledged records."""
 
     def __init__(self) -> None:

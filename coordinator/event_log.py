@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 @dataclass(slots=True)
 class _Minute:
     begin_s: float
-    left: int = LINES_PER_MINUTE_MAX
+    remaining: int = LINES_PER_MINUTE_MAX
     unlogged: int = 0  # events of earlier minutes too, as long as no line has said so
 
 
@@ -59,12 +59,12 @@ class EventLog:
         if not events:
             return
         minute = self._minute_of(kind)
-        shown = min(len(events), LINES_PER_CHANGE_MAX, minute.left)
+        shown = min(len(events), LINES_PER_CHANGE_MAX, minute.remaining)
         for event in events[:shown]:
             self._write_line(kind, kind.event, minute, {**fields(event), **_reason_of(reason(event))})
         if shown == len(events):
             return
-        if not minute.left:
+        if not minute.remaining:
             minute.unlogged += len(events) - shown
             return
         reasons = Counter(why for event in events if (why := reason(event)) is not None)
@@ -83,7 +83,7 @@ class EventLog:
         unlogged = {"unlogged": minute.unlogged} if minute.unlogged else {}
         levels = {"info": self._log.info, "warning": self._log.warning, "error": self._log.error}
         levels[kind.level](phrase, **fields, **unlogged)
-        minute.left -= 1
+        minute.remaining -= 1
         minute.unlogged = 0
 
 

@@ -40,7 +40,7 @@ class HostChanges(NamedTuple):
         return bool(self.led or self.followed or self.dropped or self.vanished)
 
 
-class Holding(Enum):
+class LogCondition(Enum):
     """Condition of the log of a replica, as its broker finds it."""
 
     WHOLE = "whole"
@@ -50,15 +50,15 @@ class Holding(Enum):
     MISSING = "missing"  # nothing is there, in no log dir: it was lost with one, or is still to be made
     AWAY = "away"  # it may be in a log dir that is offline
     CLOSED = "closed"  # it is there, or is to be made, and is not open: it may be whole
-    KEPT = "kept"  # it was open all the time, and did not serve because its log dir did not answer
+    STAYED_OPEN = "kept"  # it was open all the time, and did not serve because its log dir did not answer
     LOST = "lost"  # nothing is there, in no log dir, and the checkpoint of a log dir names it
 
 
-class Held(NamedTuple):
+class FoundLog(NamedTuple):
     """The condition of a replica's log. `end`: the epoch of its last record and the offset behind it, or -1 and -1."""
 
     hosted: HostedPartition
-    holding: Holding
+    condition: LogCondition
     end: tuple[int, int]
 
 
@@ -75,7 +75,7 @@ class ReplicaEnd(NamedTuple):
         return self.last_epoch, self.end_offset
 
 
-class AskedEnd(NamedTuple):
+class LogEndRequest(NamedTuple):
     """A question about one log, which its broker follows in that leader epoch."""
 
     topic_id: bytes
@@ -87,7 +87,7 @@ class AskedEnd(NamedTuple):
 class ReplicaEnds(Protocol):
     """Asks the brokers where logs end; `broker.py` supplies it."""
 
-    async def ask(self, broker: BrokerInfo, asked: Sequence[AskedEnd]) -> Mapping[AskedEnd, ReplicaEnd]:
+    async def ask(self, broker: BrokerInfo, asked: Sequence[LogEndRequest]) -> Mapping[LogEndRequest, ReplicaEnd]:
         """The ends that the broker tells, in this registration; none for logs that are not open, or not followed in the
         epoch. A broker that does not answer tells none."""
         ...
@@ -109,18 +109,18 @@ class PartitionHost(Protocol):
         """
         ...
 
-    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
+    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[FoundLog]:
         """Opens the logs of these partitions, all that `image` says this broker has, and returns their conditions;
         called once, after `start`."""
         ...
 
-    def lost(self) -> Sequence[Held]:
+    def take_unserved(self) -> Sequence[FoundLog]:
         """The logs that are not served. A log that is served again is in the next answer, once."""
         ...
 
     @property
-    def has_news(self) -> bool:
-        """Whether the answer of `lost` has changed since the last call."""
+    def has_unserved_changes(self) -> bool:
+        """Whether the answer of `take_unserved` has changed since the last call."""
         ...
 
     @property

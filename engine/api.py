@@ -12,14 +12,14 @@ from typing import NamedTuple, Protocol
 from engine.compaction_horizon import NOT_COMPACTED as NOT_COMPACTED
 from engine.compaction_horizon import Compacted as Compacted
 from engine.errors import EngineError
+from engine.pending import AnyFuture as AnyFuture
 from engine.pending import AppendResult as AppendResult
 from engine.pending import PendingAppend as PendingAppend
-from engine.pending import Settleable as Settleable
 from engine.pending import WaitingAppends as WaitingAppends
 from engine.roles import Following as Following
 from engine.roles import Leadership as Leadership
 from engine.roles import Role as Role
-from engine.roles import TopicPartition as TopicPartition
+from engine.roles import TopicIdPartition as TopicIdPartition
 
 NO_TIMESTAMP_MS = NO_OFFSET = NO_EPOCH = -1
 HEADER_OVERHEAD_BYTES = 32
@@ -196,12 +196,14 @@ class LogDirDescription:
     is_online: bool
     total_bytes: int = -1
     usable_bytes: int = -1
-    partition_size_bytes: Mapping[TopicPartition, int] = field(default_factory=dict)
-    lags: Mapping[TopicPartition, int] = field(default_factory=dict)
+    partition_size_bytes: Mapping[TopicIdPartition, int] = field(default_factory=dict)
+    lags: Mapping[TopicIdPartition, int] = field(default_factory=dict)
 
 
-class Permission(Settleable, Protocol):
-    """Result of a transaction verification. After it is settled, `refusal` is the error, or None: append the batch."""
+class VerificationFuture(AnyFuture, Protocol):
+    """A future of a transaction verification.
+
+    After it is settled, `refusal` is the error, or None: append the batch."""
 
     @property
     def refusal(self) -> EngineError | None: ...
@@ -217,14 +219,14 @@ class Joining(Protocol):
     def protocol(self) -> int: ...
     @property
     def is_enforced(self) -> bool: ...
-    def ask(self, partition: TopicPartition) -> Permission: ...
+    def ask(self, partition: TopicIdPartition) -> VerificationFuture: ...
 
 
 class PartitionLog(Protocol):
     """A partition that this broker leads."""
 
     @property
-    def partition(self) -> TopicPartition: ...
+    def partition(self) -> TopicIdPartition: ...
     @property
     def leader_epoch(self) -> int: ...
     @property
@@ -251,10 +253,11 @@ class PartitionLog(Protocol):
     def is_current(self) -> bool:
         """Whether reads that may be stale are answered: a newer leader may have acknowledged more (RULES K24)."""
 
-    def confirm(self, told: Callable[[bool], None]) -> None:
-        """Call `told(True)` when it is confirmed that this broker led the partition at the time of this call.
+    def confirm(self, on_confirmed: Callable[[bool], None]) -> None:
+        """Call `on_confirmed(True)` when it is confirmed that this broker led the partition at the time of this call.
 
-        Then a read made before this call has seen all acknowledged writes. `told(False)`: no confirmation in time."""
+        Then a read made before this call has seen all acknowledged writes. `on_confirmed(False)`: no confirmation in
+        time."""
 
     @property
     def has_key_index(self) -> bool:
@@ -309,7 +312,7 @@ class PartitionLog(Protocol):
         """First record with a timestamp >= `timestamp_ms`, exact to the record; negative values are OffsetSpec.
         Records above the high watermark (LSO for READ_COMMITTED) are not found. Runs on a worker."""
 
-    def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
+    def check_divergence(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
         """Check a reader that has read up to `offset`, the last record in `last_epoch`, for log divergence (KIP-595).
 
         None: no divergence. Otherwise a result without records, with `diverging`. Raises OffsetOutOfRange if this log
@@ -354,19 +357,19 @@ class ReadyWaiter(Protocol):
 class PartitionStore(Protocol):
     """All partitions of this broker, over one log dir or several."""
 
-    def get(self, partition: TopicPartition) -> PartitionLog:
+    def get(self, partition: TopicIdPartition) -> PartitionLog:
         """A partition that this broker leads. Raises UnknownPartition, NotLeaderOrFollower or StorageError (log dir
         offline)."""
 
-    def replica_end(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int, int]:
+    def replica_end(self, partition: TopicIdPartition, leader_epoch: int) -> tuple[int, int, int]:
         """The end of a replica that follows in `leader_epoch`: leader epoch of its last record, log end offset, and the
         high watermark that it knows. Raises as `get` does."""
 
     def new_waiter(self) -> ReadyWaiter: ...
-    def find_producer(self, partition: TopicPartition, producer_id: int) -> ActiveProducer | None:
+    def find_producer(self, partition: TopicIdPartition, producer_id: int) -> ActiveProducer | None:
         """The state of the producer in the partition, None if it has none. Raises UnknownPartition, StorageError."""
 
-    def active_producers(self, partition: TopicPartition) -> Sequence[ActiveProducer]:
+    def active_producers(self, partition: TopicIdPartition) -> Sequence[ActiveProducer]:
         """The producers whose sequences the partition remembers. Raises as `get` does."""
 
     async def describe_log_dirs(self) -> Sequence[LogDirDescription]:
@@ -379,7 +382,7 @@ class PartitionStore(Protocol):
         `wanted`, with the error in the place of each that fails.
         """
 
-    async def delete_partitions(self, partitions: Sequence[TopicPartition]) -> Sequence[EngineError | None]:
+    async def delete_partitions(self, partitions: Sequence[TopicIdPartition]) -> Sequence[EngineError | None]:
         """Remove these from disk; reads in flight keep their descriptors. Returns None or the error for each,
         UnknownPartition if it is not on this broker."""
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.api import NO_OFFSET, PendingAppend, TopicPartition
+from engine.api import NO_OFFSET, PendingAppend, TopicIdPartition
 from engine.batches.append_at_offset_checks import split
 from engine.batches.batch import BatchHeader
 from engine.errors import EngineError, InvalidRecord, OffsetOutOfRange
 from engine.log_dirs.truncation import is_unused
-from engine.partitions.append_at_offset import Kept, check_reach, has_gaps
+from engine.partitions.append_at_offset import AppendAtOffset, check_reach, has_gaps
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 
@@ -33,7 +33,7 @@ class KeptBatches:
     def __init__(self, store: SegmentStore) -> None:
         self._store = store
 
-    async def append(self, partition: TopicPartition, records: memoryview, end_offset: int | None = None) -> LogEdges:
+    async def append(self, partition: TopicIdPartition, records: memoryview, end_offset: int | None = None) -> LogEdges:
         """Append consecutive batches with their offsets, acknowledged as with acks=all.
 
         A batch wholly below the log end counts as already appended. `end_offset`: the log end that the caller expects;
@@ -63,7 +63,7 @@ class KeptBatches:
             raise refusal
         return LogEdges(log.log_start_offset, log.log_end_offset)
 
-    async def _make_way(self, log: Partition, admitted: Sequence[Kept]) -> None:
+    async def _make_way(self, log: Partition, admitted: Sequence[AppendAtOffset]) -> None:
         """Prepare the log for the batches that it lacks: reset an unused log, and note durably the expected gaps."""
         first = admitted[0].header.base_offset
         if is_unused(log.log) and first > log.log_end_offset:

@@ -42,26 +42,26 @@ class Closing:
         for log_dir in log_dirs:
             log_dir.is_closing = True
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._tell_of_late)
+            nursery.start_soon(self._report_late)
             async with trio.open_nursery() as closing:
                 for log_dir in log_dirs:
                     closing.start_soon(self._close, log_dir)
             nursery.cancel_scope.cancel()
 
     async def _close(self, log_dir: LogDir) -> None:
-        await log_dir.examiner.drained()
+        await log_dir.record_validator.drained()
         await log_dir.commit_log.committer.drained()
         log_dir.serving.cancel()
         for resident in log_dir.partitions.values():
             resident.close(self._refusal)
         if self._is_served:
             await log_dir.served.wait()  # a shielded background task would write after the clean-shutdown marker
-        await self._cleaner.left(log_dir)
+        await self._cleaner.wait_until_unused(log_dir)
         await log_dir.shut_down()
         log_dir.disk.close()
         self._open.discard(log_dir.disk.path)
 
-    async def _tell_of_late(self) -> None:
+    async def _report_late(self) -> None:
         await trio.sleep(LATE_AFTER_S)
         for path in sorted(self._open):
             self._on_problem(

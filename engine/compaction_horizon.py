@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-UNTOLD = -1
+SWAPS_UNKNOWN = -1
 SPANS = 32  # parts of delete.retention.ms; delete horizons within one part share a stamp
 STAMPS_MAX = 2 * SPANS
 
@@ -39,25 +39,25 @@ class CompactionHorizon(NamedTuple):
         behind = end_offset + 1  # so that the next leader tells it, too
         return known._replace(tombstones_to=behind, replaced_to=behind, replaced_in=leader_epoch)
 
-    def beside(self, other: "CompactionHorizon") -> "CompactionHorizon":
+    def merged_with(self, other: "CompactionHorizon") -> "CompactionHorizon":
         """The greater of each offset, for a log that may lack the records of both."""
         return CompactionHorizon(*map(max, self, other))
 
     def covers(self, other: "CompactionHorizon") -> bool:
         """Whether no offset of `other` is greater than its offset here."""
-        return self.beside(other) == self
+        return self.merged_with(other) == self
 
 
 class Compacted(NamedTuple):
     """Traces of compaction for a range of a log, as a leader sends them to a follower.
 
     `epoch_starts`: (leader epoch, first offset) in ascending order; the remaining batches may not show them. `dropped`
-    is for the whole log. `swaps` (UNTOLD: the leader does not tell), `gone_by`: see Swaps.
+    is for the whole log. `swaps` (SWAPS_UNKNOWN: the leader does not tell), `gone_by`: see Swaps.
     """
 
     epoch_starts: Sequence[tuple[int, int]] = ()
     dropped: CompactionHorizon = CompactionHorizon()
-    swaps: int = UNTOLD
+    swaps: int = SWAPS_UNKNOWN
     gone_by: int = 0
 
     def dropped_below(self, offset: int, leader_epoch: int) -> CompactionHorizon:

@@ -5,7 +5,7 @@ from functools import partial
 
 import trio
 
-from engine.commit.appends import Attendance, QueueBudget
+from engine.commit.backpressure import CommitBatchHold, QueueBudget
 from engine.commit.commit_log import CommitLog
 from engine.errors import StorageError
 from engine.errors import UnreadableMessage as Unreadable
@@ -24,27 +24,25 @@ def new_log_dir(
     number: int,
     on_offline: Callable[[OSError], None],
     options: StoreOptions,
-    world: StoreDeps,
-    attendance: Attendance,
+    deps: StoreDeps,
+    hold: CommitBatchHold,
     shared: Shared,
 ) -> LogDir:
     """Build the log dir of that number in `options`, without taking possession of it."""
     path, workers = options.log_dirs[number], DiskWorkers.of(number, options.reader_workers)
-    disk = Disk(path, world.filesystem, world.pool, workers, on_offline)
-    index = StoredIndex(
-        f"{path}/{INDEX}", world.filesystem, world.open_index, world.pool, workers.index, world.on_problem
-    )
+    disk = Disk(path, deps.filesystem, deps.pool, workers, on_offline)
+    index = StoredIndex(f"{path}/{INDEX}", deps.filesystem, deps.open_index, deps.pool, workers.index, deps.on_problem)
     budget = QueueBudget(options.queue_max_bytes // len(options.log_dirs))
-    commit_log = CommitLog(disk, budget, attendance, lambda: shared.caches.files.is_crowded)
+    commit_log = CommitLog(disk, budget, hold, lambda: shared.caches.files.is_crowded)
     return LogDir(disk, commit_log, index, shared)
 
 
-def start_keepers(nursery: trio.Nursery, log_dir: LogDir, options: StoreOptions, now_ms: Callable[[], int]) -> None:
+def start_upkeep(nursery: trio.Nursery, log_dir: LogDir, options: StoreOptions, now_ms: Callable[[], int]) -> None:
     """Start the background tasks of a log dir: retention, sealing, scrub."""
     retention, sealer = RetentionTask(log_dir, options.retention, now_ms), Sealer(log_dir, options.sealing)
     log_dir.want_seal = sealer.want
-    keepers = retention.watch_space, retention.serve, sealer.serve, sealer.scrub
-    nursery.start_soon(log_dir.serve, keepers)
+    tasks = retention.watch_space, retention.serve, sealer.serve, sealer.scrub
+    nursery.start_soon(log_dir.serve, tasks)
 
 
 async def possess(

@@ -18,7 +18,7 @@ from engine.log_dirs.changes import Changes
 from engine.log_dirs.homes import home_of
 from engine.log_dirs.layout import directory_name
 from engine.log_dirs.log_dir import LogDir
-from engine.log_dirs.openings import Known, delete_logs, in_jobs, open_logs
+from engine.log_dirs.openings import Known, delete_logs, open_logs, split_into_jobs
 from engine.logs.log import Log
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.recovery.recovery import LastKnown
@@ -26,15 +26,15 @@ from engine.options import StoreDeps
 from engine.partitions.opening import opening_of
 from engine.partitions.partition import Partition
 from engine.partitions.suspension import take_role
-from engine.reopening import let_go_of_closed
-from engine.roles import Role, TopicPartition
+from engine.reopening import release_closed
+from engine.roles import Role, TopicIdPartition
 
 BATCH_MAX = 256  # partitions opened or deleted under one claim, so that other changes get in between
 
 Newest = Callable[[Role], Role | None]
 
 
-def as_wanted(role: Role) -> Role | None:
+def wanted_role(role: Role) -> Role | None:
     return role
 
 
@@ -43,24 +43,26 @@ class PartitionChanges:
 
     def __init__(
         self,
-        partitions: dict[TopicPartition, Partition],
+        partitions: dict[TopicIdPartition, Partition],
         log_dirs: Sequence[LogDir],
         claims: Changes,
         caches: SegmentCaches,
-        world: StoreDeps,
+        deps: StoreDeps,
     ) -> None:
         self._partitions = partitions
         self._dirs = log_dirs
         self._claims = claims
         self._caches = caches
-        self._world = world
-        self._coming: dict[LogDir, dict[str, set[TopicPartition]]] = {one: {} for one in log_dirs}  # by directory name
-        self.stray_home: Callable[[TopicPartition], LogDir | None] = lambda _: None  # where a stray of it is
+        self._deps = deps
+        self._coming: dict[LogDir, dict[str, set[TopicIdPartition]]] = {
+            one: {} for one in log_dirs
+        }  # by directory name
+        self.stray_home: Callable[[TopicIdPartition], LogDir | None] = lambda _: None  # where a stray of it is
         self.is_closed = False  # the store is: nothing is opened or deleted any more
 
     # Where a partition lies
 
-    def home(self, partition: TopicPartition, leader_epoch: int) -> LogDir:
+    def home(self, partition: TopicIdPartition, leader_epoch: int) -> LogDir:
         """The log dir of the partition. For a new one it is chosen, and remembered: the same for all partitions of one
         directory name. Raises StorageError."""
         if (known := self.known_home(partition)) is not None:
@@ -72,23 +74,23 @@ class PartitionChanges:
         self._coming[chosen].setdefault(name, set()).add(partition)
         return chosen
 
-    def known_home(self, partition: TopicPartition) -> LogDir | None:
+    def known_home(self, partition: TopicIdPartition) -> LogDir | None:
         """The log dir of an opened partition, or the chosen one of a new partition; None: neither."""
         if (found := self._partitions.get(partition)) is not None:
             return found.log_dir
         name = directory_name(partition)
         return next((one for one, names in self._coming.items() if partition in names.get(name, ())), None)
 
-    def serving_home(self, partition: TopicPartition) -> LogDir | None:
+    def serving_home(self, partition: TopicIdPartition) -> LogDir | None:
         """The log dir as in `known_home`, but None if the log is closed for good."""
         found = self._partitions.get(partition)
         return None if found is not None and found.is_closed else self.known_home(partition)
 
-    def has(self, partition: TopicPartition) -> bool:
+    def has(self, partition: TopicIdPartition) -> bool:
         """Whether it was opened, and not deleted."""
         return partition in self._partitions
 
-    def forget_home(self, partition: TopicPartition) -> None:
+    def forget_home(self, partition: TopicIdPartition) -> None:
         """Forget the chosen log dir: the partition was created, or will not be."""
         name = directory_name(partition)
         for names in self._coming.values():
@@ -100,14 +102,14 @@ class PartitionChanges:
     # Opening
 
     async def open(
-        self, wanted: Sequence[Role], again: Collection[TopicPartition] = (), newest: Newest = as_wanted
+        self, wanted: Sequence[Role], again: Collection[TopicIdPartition] = (), newest: Newest = wanted_role
     ) -> list[Partition | EngineError]:
         """Open these partitions in their roles; the errors are returned in their places.
 
         `again`: partitions that are opened again if they are closed. `newest`: called at the moment when a role is
         taken, returns the role to take, or None if another role of the partition has replaced it by then.
         """
-        failed: dict[TopicPartition, EngineError] = {}
+        failed: dict[TopicIdPartition, EngineError] = {}
         by_log_dir: defaultdict[LogDir, list[Role]] = defaultdict(list)
         for one in wanted:
             try:
@@ -117,16 +119,16 @@ class PartitionChanges:
 
         async def open_there(log_dir: LogDir, roles: Sequence[Role]) -> None:
             for start in range(0, len(roles), BATCH_MAX):
-                some = roles[start : start + BATCH_MAX]
-                async with self._claims.of(one.partition for one in some):
-                    failed.update(await self._open_in(log_dir, some, again, newest))
+                chunk = roles[start : start + BATCH_MAX]
+                async with self._claims.lock(one.partition for one in chunk):
+                    failed.update(await self._open_in(log_dir, chunk, again, newest))
 
         async with trio.open_nursery() as nursery:
             for log_dir, roles in by_log_dir.items():
                 nursery.start_soon(open_there, log_dir, roles)
         return [failed.get(one.partition) or self._sound(one.partition) for one in wanted]
 
-    def _sound(self, partition: TopicPartition) -> Partition | EngineError:
+    def _sound(self, partition: TopicIdPartition) -> Partition | EngineError:
         try:
             found = self._partitions.get(partition)
             if found is None:
@@ -137,22 +139,22 @@ class PartitionChanges:
         return found
 
     async def _open_in(
-        self, log_dir: LogDir, wanted: Sequence[Role], again: Collection[TopicPartition], newest: Newest
-    ) -> dict[TopicPartition, EngineError]:
+        self, log_dir: LogDir, wanted: Sequence[Role], again: Collection[TopicIdPartition], newest: Newest
+    ) -> dict[TopicIdPartition, EngineError]:
         """Open partitions in one log dir; returns the error of each that failed."""
         if self.is_closed:
             return {one.partition: shutting_down() for one in wanted}
         closed = [one.partition for one in wanted if one.partition in again]
-        failed = await let_go_of_closed(self._partitions, closed)
+        failed = await release_closed(self._partitions, closed)
         missing = [one for one in wanted if one.partition not in self._partitions]
         for one in missing:  # a log that is opened again has no home otherwise: its deletion would be lost
             self._coming[log_dir].setdefault(directory_name(one.partition), set()).add(one.partition)
         try:
             failed |= await self._assume(log_dir, wanted, newest)
-            await log_dir.look_again([one.partition for one in missing if one.partition in again])
+            await log_dir.reload_stored([one.partition for one in missing if one.partition in again])
             known = [(one, log_dir.last_known(one.partition, has_others=one.has_others)) for one in missing]
-            for some in in_jobs(known):
-                failed |= await self._make(log_dir, some, newest)
+            for chunk in split_into_jobs(known):
+                failed |= await self._make(log_dir, chunk, newest)
         finally:
             for one in missing:
                 self.forget_home(one.partition)
@@ -160,12 +162,12 @@ class PartitionChanges:
 
     async def _assume(
         self, log_dir: LogDir, wanted: Sequence[Role], newest: Newest
-    ) -> dict[TopicPartition, EngineError]:
+    ) -> dict[TopicIdPartition, EngineError]:
         """Let the partitions that are already open take their new roles, between two commit batches: a batch carries
         the leader epoch in which it was staged. Returns the error of each that failed."""
-        failed: dict[TopicPartition, EngineError] = {}
+        failed: dict[TopicIdPartition, EngineError] = {}
         here = [(found, one) for one in wanted if (found := self._partitions.get(one.partition)) is not None]
-        async with log_dir.commit_log.committer.between_rounds() if here else nullcontext():
+        async with log_dir.commit_log.committer.between_commit_batches() if here else nullcontext():
             for found, one in here:
                 if (role := newest(one)) is not None:
                     try:
@@ -176,9 +178,9 @@ class PartitionChanges:
 
     async def _make(
         self, log_dir: LogDir, wanted: Sequence[Known], newest: Newest
-    ) -> dict[TopicPartition, EngineError]:
+    ) -> dict[TopicIdPartition, EngineError]:
         """Open or create the logs of partitions that are not open; returns the error of each that failed."""
-        failed: dict[TopicPartition, EngineError] = {}
+        failed: dict[TopicIdPartition, EngineError] = {}
         try:
             logs = await open_logs(log_dir, wanted)
         except StorageError as error:
@@ -187,17 +189,17 @@ class PartitionChanges:
             try:
                 if isinstance(log, StorageError):
                     raise log
-                await self._take_in(log_dir, one, log, last_known, newest)
+                await self._add_opened(log_dir, one, log, last_known, newest)
             except EngineError as error:
                 failed[one.partition] = error
         return failed
 
-    async def _take_in(self, log_dir: LogDir, wanted: Role, log: Log, last_known: LastKnown, newest: Newest) -> None:
+    async def _add_opened(self, log_dir: LogDir, wanted: Role, log: Log, last_known: LastKnown, newest: Newest) -> None:
         for problem in descriptions.problems_of(log):
-            self._world.on_problem(problem)
+            self._deps.on_problem(problem)
         if wanted.config.preallocate and log.damaged_from is None:
             log_dir.note_unallocated(await log_dir.disk.run(partial(log.preallocate, wanted.config.segment_size_bytes)))
-        opened = Partition(wanted.partition, log, log_dir, self._world.now_ms)
+        opened = Partition(wanted.partition, log, log_dir, self._deps.now_ms)
         opened.opening = opening_of(log, last_known)
         try:
             if (role := newest(wanted)) is not None:
@@ -212,7 +214,7 @@ class PartitionChanges:
 
     # Waiting for a newer role
 
-    def suspend(self, partition: TopicPartition, wanted: tuple[bool, int] | None) -> None:
+    def suspend(self, partition: TopicIdPartition, wanted: tuple[bool, int] | None) -> None:
         """Suspend the partition until `open` gives it its newest role, unless it has the wanted role already.
 
         `wanted`: (whether this broker leads it, leader epoch); None: suspend it in any role.
@@ -223,28 +225,28 @@ class PartitionChanges:
 
     # Deletion
 
-    async def delete(self, partitions: Sequence[TopicPartition]) -> list[EngineError | None]:
-        failed: dict[TopicPartition, EngineError] = {}
-        by_log_dir: defaultdict[LogDir | None, list[TopicPartition]] = defaultdict(list)
+    async def delete(self, partitions: Sequence[TopicIdPartition]) -> list[EngineError | None]:
+        failed: dict[TopicIdPartition, EngineError] = {}
+        by_log_dir: defaultdict[LogDir | None, list[TopicIdPartition]] = defaultdict(list)
         for one in partitions:
             by_log_dir[self.known_home(one)].append(one)
 
-        async def delete_there(there: Sequence[TopicPartition]) -> None:
+        async def delete_there(there: Sequence[TopicIdPartition]) -> None:
             for start in range(0, len(there), BATCH_MAX):
-                some = there[start : start + BATCH_MAX]
-                async with self._claims.of(some):
-                    failed.update(await self._delete_some(some))
+                chunk = there[start : start + BATCH_MAX]
+                async with self._claims.lock(chunk):
+                    failed.update(await self._delete_chunk(chunk))
 
         async with trio.open_nursery() as nursery:
             for there in by_log_dir.values():
                 nursery.start_soon(delete_there, there)
         return [failed.get(one) for one in partitions]
 
-    async def _delete_some(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, EngineError]:
+    async def _delete_chunk(self, partitions: Sequence[TopicIdPartition]) -> Mapping[TopicIdPartition, EngineError]:
         if self.is_closed:
             return {one: shutting_down() for one in partitions}
-        failed: dict[TopicPartition, EngineError] = {}
-        doomed: dict[LogDir, list[Partition]] = {}
+        failed: dict[TopicIdPartition, EngineError] = {}
+        by_log_dir: dict[LogDir, list[Partition]] = {}
         for one in partitions:
             found = self._partitions.pop(one, None)
             self.forget_home(one)
@@ -252,17 +254,17 @@ class PartitionChanges:
                 failed[one] = unknown(one)
             else:
                 found.close(partial(UnknownPartition, f"{one.topic}-{one.partition} was deleted"))
-                doomed.setdefault(found.log_dir, []).append(found)
-        for log_dir, there in doomed.items():
+                by_log_dir.setdefault(found.log_dir, []).append(found)
+        for log_dir, there in by_log_dir.items():
             try:
                 await delete_logs(log_dir, [one.partition for one in there])
-                await log_dir.let_go([found.log for found in there])
+                await log_dir.close_logs([found.log for found in there])
             except StorageError as error:
                 failed |= {one.partition: error for one in there}
         return failed
 
 
-def unknown(partition: TopicPartition) -> EngineError:
+def unknown(partition: TopicIdPartition) -> EngineError:
     return UnknownPartition(f"{partition.topic}-{partition.partition} is not on this broker")
 
 

@@ -16,8 +16,8 @@ class AppendResult(NamedTuple):
     log_start_offset: int
 
 
-class Settleable(Protocol):
-    """A future: a result that is pending until it is settled, once.
+class AnyFuture(Protocol):
+    """A future of any result: pending, or settled from the beginning; settled once.
 
     `call_when_settled` may be used only before it is settled; the callback must neither wait nor raise.
     """
@@ -27,7 +27,7 @@ class Settleable(Protocol):
     def call_when_settled(self, callback: Callable[[], None]) -> None: ...
 
 
-class PendingAppend(Settleable, Protocol):
+class PendingAppend(AnyFuture, Protocol):
     """A future of an append. After it is settled, `wait` returns or raises at once."""
 
     @property
@@ -66,7 +66,7 @@ class WaitingAppends(NamedTuple):
     size_bytes: int = 0
     since_s: float = inf
 
-    def beside(self, other: "WaitingAppends") -> "WaitingAppends":
+    def plus(self, other: "WaitingAppends") -> "WaitingAppends":
         """The sum of both, with the earlier time."""
         appends, size_bytes = self.appends + other.appends, self.size_bytes + other.size_bytes
         return WaitingAppends(appends, size_bytes, min(self.since_s, other.since_s))

@@ -8,25 +8,25 @@ checkpoint ends its barrier (RULES J2).
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import EngineError, UnknownPartition
 from engine.log_dirs.layout import directory_name
 from engine.log_dirs.log_dir import LogDir
 from engine.partitions.partition import Partition
 
 
-async def let_go_of_closed(
-    partitions: dict[TopicPartition, Partition], again: Collection[TopicPartition]
-) -> dict[TopicPartition, EngineError]:
+async def release_closed(
+    partitions: dict[TopicIdPartition, Partition], again: Collection[TopicIdPartition]
+) -> dict[TopicIdPartition, EngineError]:
     """Remove the closed ones of `again` from `partitions`; return the error of each that has to stay closed."""
-    failed: dict[TopicPartition, EngineError] = {}
+    failed: dict[TopicIdPartition, EngineError] = {}
     by_log_dir: dict[LogDir, list[Partition]] = {}
     for one in again:
         if (found := partitions.get(one)) is not None and found.is_closed:
             by_log_dir.setdefault(found.log_dir, []).append(found)
     for log_dir, closed in by_log_dir.items():
         try:
-            await _let_go_of(log_dir, closed)
+            await _release(log_dir, closed)
         except EngineError as error:
             failed |= {one.partition: error for one in closed}
         else:
@@ -35,25 +35,25 @@ async def let_go_of_closed(
     return failed
 
 
-async def _let_go_of(log_dir: LogDir, closed: Sequence[Partition]) -> None:
+async def _release(log_dir: LogDir, closed: Sequence[Partition]) -> None:
     """Make the logs of closed partitions durable, and release them. Raises StorageError."""
     log_dir.disk.check_online()
     commit_log = log_dir.commit_log
     partitions = [one.partition for one in closed]
     async with commit_log.replacing():
-        async with commit_log.committer.between_rounds():
+        async with commit_log.committer.between_commit_batches():
             pass  # appends that were staged before the partition was closed are written
         for one in partitions:
             if (work := log_dir.unfinished.get(one)) is not None:
                 await work()
         await commit_log.checkpoint_alone()
         log_dir.release(partitions)
-        commit_log.let_go(list(map(directory_name, partitions)))
-    await log_dir.let_go([one.log for one in closed])
+        commit_log.note_released(list(map(directory_name, partitions)))
+    await log_dir.close_logs([one.log for one in closed])
 
 
 def take_open(
-    partitions: dict[TopicPartition, Partition], wanted: Iterable[TopicPartition]
+    partitions: dict[TopicIdPartition, Partition], wanted: Iterable[TopicIdPartition]
 ) -> dict[LogDir, list[Partition]]:
     """Close the open ones of `wanted`, which the metadata do not name, and remove them from `partitions`.
 

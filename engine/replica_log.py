@@ -18,7 +18,7 @@ class FollowerFetchResult(NamedTuple):
     is_outside: bool = False  # the follower is not in the ISR
 
 
-class Standing:
+class SessionFetch:
     """Last Fetch of a follower's fetch session (KIP-227), for all partitions that the request did not repeat.
 
     `at_ms`, `as_of`: see `fetched_by`. `hurried_to`: a Fetch whose `as_of.order` is at most this does not wait for
@@ -52,13 +52,13 @@ class ReplicaLog(PartitionLog, Protocol):
         last_epoch: int,
         log_start_offset: int,
         as_of: AsOf,
-        standing: Standing | None = None,
+        session_fetch: SessionFetch | None = None,
     ) -> FollowerFetchResult:
         """Note the Fetch of a follower with that broker epoch: it has all records below `offset` durably.
 
         `last_epoch`: leader epoch of its last record; -1: none. `log_start_offset`: of its log. `as_of`: a moment
-        before the follower made the Fetch, see `engine.replication.confirmations`. Until `left_by`, each Fetch that
-        `standing` notes counts as the same request.
+        before the follower made the Fetch, see `engine.replication.confirmations`. Until `stopped_fetching_by`, each
+        Fetch that `session_fetch` notes counts as the same request.
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch, OffsetOutOfRange, and as `read` does."""
 
@@ -67,16 +67,16 @@ class ReplicaLog(PartitionLog, Protocol):
         """The smallest log start of the replicas whose brokers serve, this one included; -1: not known of all. Raises
         as `read` does."""
 
-    def left_by(self, replica: int, standing: Standing | None = None) -> None:
+    def stopped_fetching_by(self, replica: int, session_fetch: SessionFetch | None = None) -> None:
         """Note that a follower no longer repeats its request for this partition.
 
-        `standing`: only in that session; another session may request the partition by now. Does nothing if this broker
-        does not lead the partition.
+        `session_fetch`: only in that session; another session may request the partition by now. Does nothing if this
+        broker does not lead the partition.
         """
 
-    def check_heard(self, replica: int) -> None:
+    def check_fetch_counts(self, replica: int) -> None:
         """Check a follower's Fetch after it has waited. Raises UnknownLeaderEpoch if its positions no longer count,
-        which ends the Fetch (see `left_by`), and as `read` does."""
+        which ends the Fetch (see `stopped_fetching_by`), and as `read` does."""
 
     def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
         """Read as `read` does, within one segment, up to the written end: leader and follower may sync at the same time

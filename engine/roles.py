@@ -7,7 +7,7 @@ from engine.log_config import LogConfig
 from engine.waiting_reads import ConfirmationInputs as ConfirmationInputs
 
 
-class TopicPartition(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """Identity of a partition; a tuple because it is the key of the most used dict."""
 
     topic_id: bytes
@@ -58,7 +58,7 @@ class Leadership(NamedTuple):
     `others`: None if this is the only replica.
     """
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     config: LogConfig
     leader_epoch: int
     others: ReplicaSet | None = None
@@ -75,7 +75,7 @@ class Following(NamedTuple):
     `unclean_since`: leader epoch of the partition's last unclean election, or -1.
     """
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     config: LogConfig
     leader_epoch: int
     has_others: bool = True

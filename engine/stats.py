@@ -88,10 +88,10 @@ class Durations:
 
 @dataclass(slots=True)
 class CommitStatistics:
-    """Durations of the commit batches of a log dir. `rounds`: from taking the appends to answering them; `syncs`: the
-    part of it that makes them durable."""
+    """Durations of the commit batches of a log dir. `commit_batches`: from taking the appends to answering them;
+    `syncs`: the part of it that makes them durable."""
 
-    rounds: Durations = field(default_factory=Durations)
+    commit_batches: Durations = field(default_factory=Durations)
     syncs: Durations = field(default_factory=Durations)
 
 

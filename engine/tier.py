@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple, Protocol, TypeVar
 
-from engine.api import NO_TIMESTAMP_MS, FileRange, TopicPartition
+from engine.api import NO_TIMESTAMP_MS, FileRange, TopicIdPartition
 from engine.errors import StorageError
 from engine.files.filesystem import File, FileSystem
 from engine.log_config import LogConfig
@@ -79,7 +79,7 @@ class TierableLog(Protocol):
     """A partition that this broker leads or follows, as the remote tier sees it."""
 
     @property
-    def partition(self) -> TopicPartition: ...
+    def partition(self) -> TopicIdPartition: ...
     @property
     def is_open(self) -> bool:
         """Whether the partition is still served by this object; it may have been opened again as another one."""
@@ -163,15 +163,15 @@ class ColdFile(File, Protocol):
 class SegmentTier(Protocol):
     """A remote tier, as readers of a log see it."""
 
-    def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
+    def open(self, partition: TopicIdPartition, base_offset: int) -> ColdFile:
         """Open a segment for reading. Call this, and `read_at` of the file, only within a job of `run`. Raises
         FileNotFoundError if the tier has no such segment (any more)."""
 
-    def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
+    def aborted(self, partition: TopicIdPartition, base_offset: int) -> bytes:
         """The aborted index of a segment, as in its file (docs/formats/aborted-index.md). Only within a job of
         `run`."""
 
-    def index_rows(self, partition: TopicPartition, base_offset: int) -> bytes:
+    def index_rows(self, partition: TopicIdPartition, base_offset: int) -> bytes:
         """INDEX_ROWs of a segment. Only within a job of `run`."""
 
     async def run(self, job: Callable[[], T]) -> T:
@@ -186,13 +186,13 @@ class SegmentTier(Protocol):
 class NoTier:
     """A tier without any segment, for brokers without a remote tier."""
 
-    def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
+    def open(self, partition: TopicIdPartition, base_offset: int) -> ColdFile:
         raise FileNotFoundError
 
-    def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
+    def aborted(self, partition: TopicIdPartition, base_offset: int) -> bytes:
         raise FileNotFoundError
 
-    def index_rows(self, partition: TopicPartition, base_offset: int) -> bytes:
+    def index_rows(self, partition: TopicIdPartition, base_offset: int) -> bytes:
         raise FileNotFoundError
 
     async def run(self, job: Callable[[], T]) -> T:

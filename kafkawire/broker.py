@@ -23,7 +23,7 @@ from engine.store import SegmentStore
 from engine.tier import NoTier
 from engine.waiting_reads import ConfirmationInputs, EventClock, WaitingReads
 from kafkawire.adapters.cluster_defaults import adopt
-from kafkawire.adapters.coordinators import Coordinators, join
+from kafkawire.adapters.coordinators import Coordinators, build_coordinators
 from kafkawire.adapters.followed_change import last_followed
 from kafkawire.adapters.hosted import HostDeps
 from kafkawire.adapters.known_cluster import known_cluster_id
@@ -91,7 +91,7 @@ class Broker:
     """A broker and its parts. Set `stop` to end it in order."""
 
     config: Config
-    world: Deps
+    deps: Deps
     listeners: dict[str, Listener] = field(default_factory=dict)
     http_urls: list[str] = field(default_factory=list)
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
@@ -120,9 +120,9 @@ class Broker:
         self._authorizer = cluster_authorizer if self.config.is_in_cluster else allow_all
         self._configs = EffectiveConfigs(self.config)
         self._transaction_rules.verifies_partitions = self.config.transaction_partition_verification
-        self._limits = server_limits(self.config, self.world.descriptors.connections_max)
-        self._reads = WaitingReads(EventClock(self.world.boot_ms))
-        self._throttles = throttles(self.config, self.world.boot_ms)
+        self._limits = server_limits(self.config, self.deps.descriptors.connections_max)
+        self._reads = WaitingReads(EventClock(self.deps.boot_ms))
+        self._throttles = throttles(self.config, self.deps.boot_ms)
 
     @property
     def is_live(self) -> bool:
@@ -173,7 +173,7 @@ class Broker:
         if self._host is not None and self._host.has_store:
             await self._host.close()
 
-    async def close_doors(self) -> None:
+    async def close_listeners(self) -> None:
         """Close listeners and the metadata store, after the broker's tasks have ended."""
         for listener in self.listeners.values():
             listener.close()
@@ -184,31 +184,36 @@ class Broker:
         """The secret that brokers of a cluster share; None for a single broker. Raises StartError."""
         path = self.config.inter_broker_secret_file
         try:
-            return self.world.read_secret(path) if self.config.is_in_cluster and path is not None else None
+            return self.deps.read_secret(path) if self.config.is_in_cluster and path is not None else None
         except SecretRefused as error:
             raise StartError(f"inter.broker.secret.file: {error}") from error
 
     async def _bind(self) -> None:
         for one in self.config.listeners:
             try:
-                self.listeners[one.name] = await self.world.listen(one.host, one.port)
+                self.listeners[one.name] = await self.deps.listen(one.host, one.port)
             except OSError as error:
                 where, reason = f"{one.name}://{one.host}:{one.port}", error.strerror or error
                 raise StartError(f"listeners: cannot bind {where}: {reason}") from error
 
     async def _start_coordinator(self, nursery: trio.Nursery) -> None:
         config = self.config
-        self._metadata = MeasuredStore(await self.world.open_metadata(config))
-        starting = partial(self._start_store, nursery), self._configs, self._configured
-        deps = HostDeps(nursery.start_soon, lambda: self.coordinator)
-        self._host = EngineHost(*starting, deps, self._confirming())
-        is_refused = refusals(self.world.connect, config.inter_broker_listener)
+        self._metadata = MeasuredStore(await self.deps.open_metadata(config))
+        self._host = EngineHost(
+            partial(self._start_store, nursery),
+            self._configs,
+            self._configured,
+            HostDeps(nursery.start_soon, lambda: self.coordinator),
+            self._confirming(),
+        )
+        is_refused = refusals(self.deps.connect, config.inter_broker_listener)
         endpoints = advertised(config, {name: listener.address[1] for name, listener in self.listeners.items()})
         log_dirs = [str(path.absolute()) for path in config.log_dirs]
-        known = known_cluster_id(self.world.filesystem, log_dirs), last_followed(self.world.filesystem, log_dirs)
+        cluster_id = known_cluster_id(self.deps.filesystem, log_dirs)
+        followed = last_followed(self.deps.filesystem, log_dirs)
         self._ends = ClusterReplicaEnds(config.node_id, lambda: self.store)
-        settings = coordinator_settings(config, endpoints, is_refused, self.end_links, *known, self._ends)
-        self._coordinator = ClusterManager(self._metadata, self._host, self._configs, settings, self.world.random)
+        settings = coordinator_settings(config, endpoints, is_refused, self.end_links, cluster_id, followed, self._ends)
+        self._coordinator = ClusterManager(self._metadata, self._host, self._configs, settings, self.deps.random)
         await self._coordinator.start()
         self.store.strays.may_age = self._metadata.usable_by(lambda: self.coordinator.lets_strays_age)
         if config.is_in_cluster:
@@ -226,7 +231,7 @@ class Broker:
 
     def _configured(self, config: Config) -> None:
         """Apply configs that were changed at run time. The host applies those of partitions."""
-        limit_connections(self._limits, config, self.world.descriptors.connections_max)
+        limit_connections(self._limits, config, self.deps.descriptors.connections_max)
         self.store.producer_id_expiration_ms = config.producer_id_expiration_ms
         self._transaction_rules.verifies_partitions = config.transaction_partition_verification
         self.store.cleaner.configure(cleaner_options(config))
@@ -234,12 +239,19 @@ class Broker:
 
     async def _start_coordinators(self, nursery: trio.Nursery) -> None:
         links = self._ends.links = self._links()
-        around = self.world.open_view, self.world.random, self.world.now_ms, links
-        self._coordinators = await join(self.config, self.coordinator, self.store, *around)
+        self._coordinators = await build_coordinators(
+            self.config, self.coordinator, self.store, self.deps.open_view, self.deps.random, self.deps.now_ms, links
+        )
         nursery.start_soon(self._coordinators.run, self.closing)
         if links is not None:
-            settings, counted = replication_settings(self.config), (self.metrics.replication, self._throttles.follower)
-            self._replication = Replication(self.coordinator, self.store, links, settings, *counted)
+            self._replication = Replication(
+                self.coordinator,
+                self.store,
+                links,
+                replication_settings(self.config),
+                self.metrics.replication,
+                self._throttles.follower,
+            )
             nursery.start_soon(self._replication.run)
             nursery.start_soon(MetadataConfirmation(self._reads, self.coordinator.follow_newest).run)
 
@@ -249,7 +261,7 @@ class Broker:
 
     def _links(self) -> Peers | None:
         """Peer connections to the other brokers; None for a single broker."""
-        config, world, cluster, secret = self.config, self.world, self.coordinator, self._secret
+        config, deps, cluster, secret = self.config, self.deps, self.coordinator, self._secret
         if secret is None:
             return None
         receiver = Receiver(
@@ -258,30 +270,30 @@ class Broker:
             secret=secret,
             incarnation=lambda: cluster.incarnation,
             image=lambda: cluster.image,
-            random_bytes=world.random.randbytes,
+            random_bytes=deps.random.randbytes,
         )
         self._accepted_links = AcceptedLinks(receiver)
-        return Peers(link_settings(config, secret), cluster, lambda: cluster.broker_epoch, world.connect, world.random)
+        return Peers(link_settings(config, secret), cluster, lambda: cluster.broker_epoch, deps.connect, deps.random)
 
     async def _start_store(self, nursery: trio.Nursery, image: ClusterImage) -> SegmentStore:
         assert self._host is not None
         logs, current = self._host.tierable, lambda: self._configs.config
         tiered = [topic.name for topic in image.topics.values() if self._configs.is_in_tier(topic)]
         opening = TierOpening(image.cluster_id, self.coordinator.tier, tiered, logs)
-        self._tier = await open_tier(current, opening, self.world, nursery)
-        options = store_options(self.config, image.cluster_id, self.world.descriptors.segments_max)
-        world = StoreDeps(
-            filesystem=self.world.filesystem,
-            open_index=self.world.open_index,
-            pool=self.world.pool,
-            random=self.world.random,
-            now_ms=self.world.now_ms,
+        self._tier = await open_tier(current, opening, self.deps, nursery)
+        options = store_options(self.config, image.cluster_id, self.deps.descriptors.segments_max)
+        store_deps = StoreDeps(
+            filesystem=self.deps.filesystem,
+            open_index=self.deps.open_index,
+            pool=self.deps.pool,
+            random=self.deps.random,
+            now_ms=self.deps.now_ms,
             on_fatal=self.fail,
             on_problem=lambda problem: _log.error("storage problem found", problem=problem),
             tier=NoTier() if self._tier is None else self._tier.segments,
             on_offline=self.coordinator.note_loss,
         )
-        store = SegmentStore(options, world)
+        store = SegmentStore(options, store_deps)
         await nursery.start(store.run)
         return store
 
@@ -299,15 +311,15 @@ class Broker:
             markers=self.coordinators.markers,
             config=self.config,
             configs=self._configs,
-            fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
+            fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.deps.random, self.deps.now_ms),
             cold_loads=ColdLoads(nursery, lambda: effective.config.tier_fetch_max_wait_ms, cache_size_bytes),
             cold_searches=ColdSearches(nursery, lambda: effective.config.tier_list_offsets_timeout_ms),
             metrics=self.metrics,
             transaction_rules=self._transaction_rules,
-            log_levels=self.world.log_levels,
-            now_ms=self.world.now_ms,
+            log_levels=self.deps.log_levels,
+            now_ms=self.deps.now_ms,
             authorizer=self._authorizer,
-            decode_elsewhere=self.world.decode_elsewhere,
+            decode_elsewhere=self.deps.decode_elsewhere,
             links=self._accepted_links,
             followers=Followers(self._reads),
             throttles=self._throttles,
@@ -362,13 +374,25 @@ class Broker:
 
     def http_app(self, watch: LoopWatch) -> App:
         """The application behind the HTTP listener."""
-        from kafkawire.http.assembly import Shown, whole_app
+        from kafkawire.http.assembly import BrokerParts, assemble_app
 
         assert self._host is not None
         assert self._metadata is not None
-        around = self.config, self.world.now_ms, self.metrics, self.stats, watch
-        parts = self.store, self.coordinator, self.coordinators.groups, self.coordinators.transactions
-        rest = self._tier, self._authorizer, self._throttles
-        more = self._host.not_served, self._metadata, self._reads
-        shown = Shown(*around, *parts, *rest, *more)
-        return whole_app(shown, lambda: self.is_live)
+        parts = BrokerParts(
+            config=self.config,
+            now_ms=self.deps.now_ms,
+            metrics=self.metrics,
+            stats=self.stats,
+            watch=watch,
+            store=self.store,
+            coordinator=self.coordinator,
+            groups=self.coordinators.groups,
+            transactions=self.coordinators.transactions,
+            tier=self._tier,
+            authorizer=self._authorizer,
+            throttles=self._throttles,
+            not_served=self._host.not_served,
+            metadata=self._metadata,
+            reads=self._reads,
+        )
+        return assemble_app(parts, lambda: self.is_live)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def run_broker(
-    config: Config, world: Deps, on_ready: Callable[[Broker], None], stop: trio.Event | None = None
+    config: Config, deps: Deps, on_ready: Callable[[Broker], None], stop: trio.Event | None = None
 ) -> None:
     """Run a broker until its `stop` is set, then stop it in order. A cancellation ends it at once, like a crash.
 
@@ -26,7 +26,7 @@ async def run_broker(
 
     Raises: StartError, BrokerFailed.
     """
-    broker = Broker(config, world, stop=trio.Event() if stop is None else stop)
+    broker = Broker(config, deps, stop=trio.Event() if stop is None else stop)
     refusal: StartError | None = None
     async with trio.open_nursery() as nursery:
         try:
@@ -41,7 +41,7 @@ async def run_broker(
             refusal = error
             await broker.close_store()
         nursery.cancel_scope.cancel()
-    await broker.close_doors()
+    await broker.close_listeners()
     if refusal is not None:
         raise refusal
     if broker.failure is not None:

@@ -2,7 +2,7 @@
 
 It is the real broker with other dependencies (`Deps`): memory streams, the simulated disk, a pool whose jobs
 run as tasks, a fake metadata ensemble, a seeded random source, trio's clock (a MockClock in tests). The dependencies
-outlive the broker: a second broker that is opened on them, after `world.power_cut()` or not, finds the data of the
+outlive the broker: a second broker that is opened on them, after `deps.power_cut()` or not, finds the data of the
 first one.
 """
 
@@ -22,9 +22,9 @@ import trio
 from coordinator.metadata_store.store import MetadataStore
 from coordinator.testing.simulated_metadata_store import FakeEnsemble, FakeStore
 from coordinator.testing.simulated_state_cache import SimulatedStateCaches
-from engine.files.simulated_delays import DiskDelays
-from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
-from engine.index.simulated_store import SimulatedIndexStore
+from engine.testing.simulated_delays import DiskDelays
+from engine.testing.simulated_disk import SimulatedFileSystem, SimulatedPool
+from engine.testing.simulated_index import SimulatedIndexStore
 from kafkawire.broker import Broker
 from kafkawire.config.broker_config import Config, load
 from kafkawire.deps import Deps
@@ -66,7 +66,7 @@ class MemoryDeps:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311 - a test repeats
 
-    def surroundings(self) -> Deps:
+    def start_deps(self) -> Deps:
         """Dependencies for one start of the broker."""
         return Deps(
             listen=self._listen,
@@ -162,27 +162,27 @@ class OpenBroker:
     """A broker that serves in memory."""
 
     broker: Broker
-    world: MemoryDeps
+    deps: MemoryDeps
 
     def connect(self, *, port: int = 9092, peer_host: str = "127.0.0.1") -> Client:
         """A new connection to the listener of that port."""
-        return Client(self.world.listeners[port].connect(peer_host))
+        return Client(self.deps.listeners[port].connect(peer_host))
 
 
 @asynccontextmanager
-async def open_broker(world: MemoryDeps | None = None, /, **properties: str) -> AsyncIterator[OpenBroker]:
+async def open_broker(deps: MemoryDeps | None = None, /, **properties: str) -> AsyncIterator[OpenBroker]:
     """Run a broker. Write underscores for the dots of config keys: `open_broker(num_partitions="3")`.
 
     Leaving the block stops the broker in order; an exception inside ends it at once, like a crash of the process.
     """
-    world = world or MemoryDeps()
+    deps = deps or MemoryDeps()
     settings = {"log.dirs": "/data", "http.listeners": "", "listeners": "PLAINTEXT://memory:9092"}
     settings["journal.slot.bytes"] = "65536"  # slots are written in full: small ones make tests quick
     settings.update({name.replace("_", "."): value for name, value in properties.items()})
     config, _ = load(settings)
     async with trio.open_nursery() as nursery:
-        broker: Broker = await nursery.start(_run, config, world.surroundings())
-        yield OpenBroker(broker, world)
+        broker: Broker = await nursery.start(_run, config, deps.start_deps())
+        yield OpenBroker(broker, deps)
         broker.stop.set()
 
 
@@ -195,17 +195,17 @@ class MemoryCluster:
 
     seed: int = 0
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
-    worlds: dict[int, MemoryDeps] = field(default_factory=dict)
+    deps: dict[int, MemoryDeps] = field(default_factory=dict)
     brokers: dict[int, OpenBroker] = field(default_factory=dict)  # running ones
     _scopes: dict[int, trio.CancelScope] = field(default_factory=dict)
 
-    def world(self, broker_id: int) -> MemoryDeps:
+    def deps_of(self, broker_id: int) -> MemoryDeps:
         """Dependencies of a broker, which outlive its processes."""
-        if broker_id not in self.worlds:
-            listeners = next(iter(self.worlds.values())).listeners if self.worlds else {}
+        if broker_id not in self.deps:
+            listeners = next(iter(self.deps.values())).listeners if self.deps else {}
             seed = self.seed * 1_000 + broker_id
-            self.worlds[broker_id] = MemoryDeps(seed, ensemble=self.ensemble, listeners=listeners)
-        return self.worlds[broker_id]
+            self.deps[broker_id] = MemoryDeps(seed, ensemble=self.ensemble, listeners=listeners)
+        return self.deps[broker_id]
 
     def connect(self, broker_id: int) -> Client:
         """A new connection to this broker."""
@@ -225,37 +225,37 @@ class MemoryCluster:
             "broker_id": str(broker_id),
             "listeners": f"PLAINTEXT://memory:{FIRST_PORT + broker_id}",
         }
-        world = self.world(broker_id)
+        deps = self.deps_of(broker_id)
         scope = self._scopes[broker_id] = trio.CancelScope()
         try:
             with scope:
-                async with open_broker(world, **settings | dict(properties)) as opened:
+                async with open_broker(deps, **settings | dict(properties)) as opened:
                     self.brokers[broker_id] = opened
                     task_status.started()
                     await opened.broker.drained.wait()
         finally:
             self.brokers.pop(broker_id, None)
             if scope.cancelled_caught:
-                world.sessions[-1].disconnected = True
-                world.filesystem.end_process()
-                world.views.end_process()
+                deps.sessions[-1].disconnected = True
+                deps.filesystem.end_process()
+                deps.views.end_process()
 
     def kill(self, broker_id: int) -> None:
         """End the broker at once, like `kill -9`."""
         self._scopes[broker_id].cancel()
 
-    def stand_still(self, broker_id: int) -> None:
+    def suspend(self, broker_id: int) -> None:
         """Suspend the broker, like SIGSTOP: it hears neither from peers nor from the metadata store."""
-        self.worlds[broker_id].sessions[-1].pause()
-        self.worlds[broker_id].listeners[FIRST_PORT + broker_id].hold(True)
+        self.deps[broker_id].sessions[-1].pause()
+        self.deps[broker_id].listeners[FIRST_PORT + broker_id].hold(True)
 
-    def go_on(self, broker_id: int) -> None:
+    def resume(self, broker_id: int) -> None:
         """Resume the listener, like SIGCONT: waiting bytes arrive, before any news of the metadata store."""
-        self.worlds[broker_id].listeners[FIRST_PORT + broker_id].hold(False)
+        self.deps[broker_id].listeners[FIRST_PORT + broker_id].hold(False)
 
-    def hear_again(self, broker_id: int) -> None:
+    def resume_session(self, broker_id: int) -> None:
         """Resume the session with the metadata store."""
-        self.worlds[broker_id].sessions[-1].resume()
+        self.deps[broker_id].sessions[-1].resume()
 
     async def stop(self, broker_id: int) -> None:
         """Stop the broker in order."""
@@ -278,7 +278,5 @@ async def open_cluster(
             opened.broker.stop.set()
 
 
-async def _run(
-    config: Config, surroundings: Deps, *, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED
-) -> None:
-    await run_broker(config, surroundings, task_status.started)
+async def _run(config: Config, deps: Deps, *, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
+    await run_broker(config, deps, task_status.started)

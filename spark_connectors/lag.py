@@ -76,19 +76,19 @@ class LagReporter(StreamingQueryListener):  # type: ignore[misc] # its types are
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 # Spark's names
         """Called before `start` returns."""
         query = Query(str(event.id), str(event.runId), event.name)
-        self._committer.tell(lambda groups: groups.started(query))
+        self._committer.submit(lambda groups: groups.started(query))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Called after a micro-batch, and now and then without one."""
         progress = event.progress
         query = Query(str(progress.id), str(progress.runId), progress.name)
         positions = positions_of(SourceEnd(one.description, one.endOffset) for one in progress.sources)
-        self._committer.tell(lambda groups: groups.progressed(query, positions))
+        self._committer.submit(lambda groups: groups.progressed(query, positions))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Called now and then while there is nothing to read."""
-        self._committer.tell(lambda groups: groups.idled(str(event.runId), self._clock.now_s()))
+        self._committer.submit(lambda groups: groups.idled(str(event.runId), self._clock.now_s()))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """Called at the end of a query. A failed query has also read up to its last micro-batch."""
-        self._committer.tell(lambda groups: groups.ended(str(event.runId)))
+        self._committer.submit(lambda groups: groups.ended(str(event.runId)))

@@ -35,7 +35,7 @@ def resolved(location: str) -> str:
 def opened(location: str) -> tuple[Any, str]:
     """File system and path of a resolved location. Raises OSError."""
     try:
-        return _kept.of(location)
+        return _file_systems.of(location)
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).replace(location, shown(location))
         raise OSError(f"{shown(location)} is no place for files: {reason}") from None
@@ -48,14 +48,14 @@ def shown(location: str) -> str:
     return _CREDENTIALS.sub(r"\1", location, count=1).partition("?")[0].rstrip("/")
 
 
-class _Kept:
+class _FileSystemCache:
     """File systems of this process. They are pickled as an empty cache, because executors get this by value."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Any, str]] = {}
 
-    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
-        return _Kept, ()
+    def __reduce__(self) -> tuple[type[_FileSystemCache], tuple[()]]:
+        return _FileSystemCache, ()
 
     def of(self, location: str) -> tuple[Any, str]:
         found = self._found.get(location)
@@ -67,4 +67,4 @@ class _Kept:
         return found
 
 
-_kept = _Kept()
+_file_systems = _FileSystemCache()

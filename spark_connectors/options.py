@@ -163,7 +163,7 @@ def milliseconds_as_s(text: str) -> float:
     return positive_int32(text) / 1000
 
 
-def whole(text: str, least: int = 0, most: int | None = None) -> int:
+def whole_number(text: str, least: int = 0, most: int | None = None) -> int:
     """Parse a whole number from `least` to `most`. Raises ValueError."""
     try:
         value = int(text)
@@ -178,17 +178,17 @@ def whole(text: str, least: int = 0, most: int | None = None) -> int:
 
 def int32(text: str) -> int:
     """Parse a whole number from 0 to the maximum of an int32, the type of most Kafka settings. Raises ValueError."""
-    return whole(text, 0, INT32_MAX)
+    return whole_number(text, 0, INT32_MAX)
 
 
 def positive_int32(text: str) -> int:
     """Parse a whole number from 1 to the maximum of an int32. Raises ValueError."""
-    return whole(text, 1, INT32_MAX)
+    return whole_number(text, 1, INT32_MAX)
 
 
 def positive(text: str) -> int:
     """Parse a whole number above zero. Raises ValueError."""
-    return whole(text, 1)
+    return whole_number(text, 1)
 
 
 def truth(text: str) -> bool:

@@ -64,7 +64,7 @@ class ClusterObjects:
 
     async def put_topic(self, topic: TopicCopy) -> bool:
         """Put a topic, unless the newest object has the same content; returns whether it was put."""
-        known = self._known if self._known is not None else await self._look()
+        known = self._known if self._known is not None else await self._list_topics()
         data = with_checksum(topic)
         digest = blake2b(data, digest_size=_DIGEST_SIZE_BYTES).hexdigest()
         version, before = known.get(topic.topic_id, (0, ""))
@@ -82,7 +82,7 @@ class ClusterObjects:
         known[topic.topic_id] = following, digest
         return True
 
-    def look_again(self) -> None:
+    def forget_listing(self) -> None:
         """List the topics again before the next put: another broker may have written since."""
         self._known = None
 
@@ -97,7 +97,7 @@ class ClusterObjects:
     async def topics(self) -> list[TopicCopy]:
         """The newest copy of each topic."""
         found = []
-        for topic_id, (version, digest) in (await self._look()).items():
+        for topic_id, (version, digest) in (await self._list_topics()).items():
             key = self._topic_key(topic_id, version, digest)
             found.append(checked(await self._store.get(key), key, TopicCopy))
         return found
@@ -124,7 +124,7 @@ class ClusterObjects:
                 continue  # there is a newer one by now
         return found
 
-    async def _look(self) -> dict[str, tuple[int, str]]:
+    async def _list_topics(self) -> dict[str, tuple[int, str]]:
         known: dict[str, tuple[int, str]] = {}
         for key in await keys_below(self._store, self._topics):
             topic_id, _, name = key.removeprefix(self._topics).partition("/")

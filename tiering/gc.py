@@ -46,10 +46,10 @@ async def leftovers(part: Part, now_ms: int) -> list[Leftover]:
     return found
 
 
-async def delete_leftovers(part: Part, left: list[Leftover]) -> int:
+async def delete_leftovers(part: Part, found: list[Leftover]) -> int:
     """Delete objects that `leftovers` found, unless a manifest names them now; returns how many were deleted."""
     manifests, count = _Manifests(part), 0
-    for one in left:
+    for one in found:
         if await manifests.reason(one.found.key) is not None:
             await part.store.delete(one.found.key)
             count += 1

@@ -3,7 +3,7 @@
 from typing import NamedTuple, cast
 
 from tiering.errors import TierDamaged
-from tiering.manifest.manifest import Doomed, Entry, Intent, Page
+from tiering.manifest.manifest import Doomed, Intent, Page, SegmentEntry
 
 VERSIONS_PER_BLOCK = 64
 _OFFSET_DIGITS = 20
@@ -46,7 +46,7 @@ class Place(NamedTuple):
     def page(self, page: Page) -> str:
         return f"{self.prefix}page/{_name(page.first, page)}"
 
-    def segment(self, segment: Intent | Entry) -> str:
+    def segment(self, segment: Intent | SegmentEntry) -> str:
         return f"{self.prefix}{_name(segment.base, segment)}"
 
     def doomed(self, doomed: Doomed) -> str:
@@ -67,5 +67,5 @@ def version_of(key: str) -> int:
     return int(digits)
 
 
-def _name(first: int, of: Page | Intent | Entry) -> str:
+def _name(first: int, of: Page | Intent | SegmentEntry) -> str:
     return f"{first:020d}-{of.end:020d}-{of.generation:010d}-{of.digest}"

@@ -18,7 +18,7 @@ from tiering.object_store import Content
 
 if TYPE_CHECKING:
     from engine.tier import CopiedSegment
-    from tiering.manifest.manifest import Entry
+    from tiering.manifest.manifest import SegmentEntry
     from tiering.object_store import ObjectStore
 
 TAIL_SIZE_BYTES = 64
@@ -102,6 +102,6 @@ def read_trailer(data: bytes, key: str) -> Trailer:
     return Trailer(footer, index_rows, aborted, history, producers)
 
 
-async def fetch_trailer(store: ObjectStore, key: str, entry: Entry) -> Trailer:
+async def fetch_trailer(store: ObjectStore, key: str, entry: SegmentEntry) -> Trailer:
     """Read the trailer of an object that a manifest names. Raises as `read_tail`, and StoreError."""
     return read_trailer(await store.get(key, entry.size_bytes, entry.object_size_bytes - entry.size_bytes), key)

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.tier import CopyLag
 
 
@@ -63,7 +63,7 @@ class TieredPartition(NamedTuple):
     it may not pass. With `is_fenced` another broker has the partition, and the problem will not pass.
     """
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     lag: CopyLag
     waiting_s: float
     segment_count: int

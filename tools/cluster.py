@@ -30,7 +30,7 @@ BROKERS = {1: (9092, 9644), 2: (9093, 9645), 3: (9094, 9646)}  # ports of Kafka'
 READY = "kafkawire ready: "
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 40.0  # a broker has 30 s to leave in order
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 ZOOKEEPER_IN_ORDER = 128 + signal.SIGTERM  # a JVM's exit code
 
 
@@ -66,7 +66,7 @@ class Process:
         """The address where it serves, as it prints it; empty while it does not."""
         raise NotImplementedError
 
-    def said(self) -> list[str]:
+    def output_lines(self) -> list[str]:
         """The lines of its output since it was started."""
         with self.log.open("rb") as log:
             log.seek(self._log_begin)
@@ -148,7 +148,7 @@ class Broker(Process):
 
     def ready(self) -> str:
         """The address in the line that says "ready"."""
-        return next((line.removeprefix(READY) for line in self.said() if line.startswith(READY)), "")
+        return next((line.removeprefix(READY) for line in self.output_lines() if line.startswith(READY)), "")
 
 
 def secret_file(home: Path) -> Path:
@@ -181,7 +181,7 @@ def check_ports(processes: Sequence[Process]) -> None:
                     raise CannotRun(f"{process.name} cannot have {HOST}:{port}: {error.strerror}") from error
 
 
-def tell(text: str) -> None:
+def print_line(text: str) -> None:
     print(text, flush=True)
 
 
@@ -193,12 +193,12 @@ def start(processes: Sequence[Process]) -> None:
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while not (where := process.ready()):
             if process.ended() is not None:
-                last = next(reversed(process.said()), "it said nothing")
+                last = next(reversed(process.output_lines()), "it said nothing")
                 raise CannotRun(f"{process.name} did not start: {last} ({process.log})")
             if time.monotonic() > deadline_s:
                 raise CannotRun(f"{process.name} does not serve after {READY_TIMEOUT_S:.0f} s ({process.log})")
-            time.sleep(LOOK_EVERY_S)
-        tell(f"{process.name} ready: {where}")
+            time.sleep(POLL_EVERY_S)
+        print_line(f"{process.name} ready: {where}")
 
 
 def watch(processes: Sequence[Process]) -> None:
@@ -208,8 +208,8 @@ def watch(processes: Sequence[Process]) -> None:
             code = process.ended()
             if code is not None:
                 again = shlex.join(process.command)
-                tell(f"{process.name} ended by itself with {code} ({process.log}); to start it again: {again}")
-        time.sleep(LOOK_EVERY_S)
+                print_line(f"{process.name} ended by itself with {code} ({process.log}); to start it again: {again}")
+        time.sleep(POLL_EVERY_S)
 
 
 def stop(processes: Sequence[Process]) -> None:
@@ -218,9 +218,9 @@ def stop(processes: Sequence[Process]) -> None:
         for process in reversed(processes):
             if process.is_started:
                 code = process.stop()
-                tell(f"{process.name} {'stopped' if code == process.in_order else f'ended with {code}'}")
+                print_line(f"{process.name} {'stopped' if code == process.in_order else f'ended with {code}'}")
     except KeyboardInterrupt:
-        tell("the processes that are left are killed")
+        print_line("the processes that are left are killed")
     finally:
         for process in processes:
             process.kill()
@@ -236,7 +236,9 @@ def run(home: Path) -> None:
     try:
         start([zookeeper])
         start(brokers)
-        tell(f"cluster ready: {','.join(f'{HOST}:{kafka}' for kafka, _ in BROKERS.values())}; stop it with Ctrl-C")
+        print_line(
+            f"cluster ready: {','.join(f'{HOST}:{kafka}' for kafka, _ in BROKERS.values())}; stop it with Ctrl-C"
+        )
         watch(everything)
     finally:
         stop(everything)

@@ -65,7 +65,7 @@ MODULES: Final = (
     "kafkawire/fetching/work.py",
     "kafkawire/requests/dispatch.py",
     "kafkawire/requests/metrics.py",
-    "kafkawire/requests/pending_appends.py",
+    "kafkawire/handlers/common/pending_appends.py",
     "kafkawire/requests/pending_reply.py",
     "kafkawire/server/account.py",
     "kafkawire/server/byte_budget.py",

@@ -64,9 +64,9 @@ def row(client: Client, recorded: dict[str, Any]) -> str:
 
 def subject(file: str) -> str:
     """The first line of a test file's docstring."""
-    told = ast.get_docstring(ast.parse((COMPAT_TESTS / file).read_text(encoding="utf-8")))
-    assert told, f"{file} has no subject in its docstring"
-    return told.splitlines()[0].rstrip(".")
+    docstring = ast.get_docstring(ast.parse((COMPAT_TESTS / file).read_text(encoding="utf-8")))
+    assert docstring, f"{file} has no subject in its docstring"
+    return docstring.splitlines()[0].rstrip(".")
 
 
 def exercises(client: Client, recorded: dict[str, Any]) -> Iterator[str]:

@@ -101,18 +101,18 @@ def _plain(line: str) -> str:
 
 def sentences(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Each sentence, with the line that it begins on. An item of a list, a cell and a heading end one."""
-    begun, words = 0, ""
+    first_line, words = 0, ""
     for number, line in lines:
-        bare = line.strip()
-        if not bare or bare.startswith(("#", "-", "*", "|")) or re.match(r"\d+\. ", bare):
-            yield from _cut(begun, words)
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("#", "-", "*", "|")) or re.match(r"\d+\. ", stripped):
+            yield from _cut(first_line, words)
             words = ""
-        for cell in bare.strip("|").split("|") if bare.startswith("|") else [bare]:
-            begun, words = (begun, f"{words} {cell}") if words else (number, cell)
-            if bare.startswith(("|", "#")):
-                yield from _cut(begun, words)
+        for cell in stripped.strip("|").split("|") if stripped.startswith("|") else [stripped]:
+            first_line, words = (first_line, f"{words} {cell}") if words else (number, cell)
+            if stripped.startswith(("|", "#")):
+                yield from _cut(first_line, words)
                 words = ""
-    yield from _cut(begun, words)
+    yield from _cut(first_line, words)
 
 
 def _cut(line: int, text: str) -> Iterator[tuple[int, str]]:
@@ -152,10 +152,10 @@ def check_python(source: str) -> Report:
     findings, texts = [], 0
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            told = ast.get_docstring(node)
-            if told:
+            docstring = ast.get_docstring(node)
+            if docstring:
                 texts += 1
-                findings += _first_word(getattr(node, "lineno", 1), "docstring", told)
+                findings += _first_word(getattr(node, "lineno", 1), "docstring", docstring)
         elif isinstance(node, ast.Call):
             for one in _help_texts(node):
                 texts += 1
@@ -293,13 +293,13 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(summary(ROOT)))
         return 0
     now, allowed = measured(ROOT), read_allowances(ALLOWANCES)
-    told = complaints(now, allowed)
+    complaints_now = complaints(now, allowed)
     if command == "update":
-        told = [one for one in told if "lower it" not in one] if allowed else []
-        if not told:
+        complaints_now = [one for one in complaints_now if "lower it" not in one] if allowed else []
+        if not complaints_now:
             write_allowances(ALLOWANCES, now)
-    print("\n".join(told) or f"language: {len(now)} files have allowances")
-    return 1 if told else 0
+    print("\n".join(complaints_now) or f"language: {len(now)} files have allowances")
+    return 1 if complaints_now else 0
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ TEMPORARY = "PYTEST_DEBUG_TEMPROOT"  # pytest's name for where it makes director
 MISSING_TOOL = "needs "  # how every skip for a missing tool begins
 JOBS = str(os.cpu_count() or 1)  # of stages that run alone
 SIDE_BY_SIDE_MAX = 3  # as many stages run side by side: two of them often wait
-LOOK_EVERY_S = 0.1  # whether one of them is over
+POLL_EVERY_S = 0.1  # whether one of them is over
 LEAVE_TIMEOUT_S = 60  # for fixtures to stop their brokers
 
 
@@ -76,7 +76,7 @@ def pytest_stage(name: str, timeout_s: int, *arguments: str, **environment: str)
     return Stage(name, tool("pytest", "-q", *arguments), timeout_s, pytest=True, environment=environment)
 
 
-def beside(name: str, timeout_s: int, *arguments: str, **environment: str) -> Stage:
+def parallel_stage(name: str, timeout_s: int, *arguments: str, **environment: str) -> Stage:
     """A stage as of `pytest_stage` that may run beside others."""
     return replace(pytest_stage(name, timeout_s, *arguments, **environment), has_company=True)
 
@@ -114,7 +114,7 @@ def folders(*names: str) -> tuple[str, ...]:
     return tuple(f"compat_tests/{name}" for name in names)
 
 
-def those_of(file: str, *names: str) -> tuple[str, ...]:
+def tests_of(file: str, *names: str) -> tuple[str, ...]:
     """Some tests of a file of `compat_tests`."""
     return folders(*(f"{file}::test_{name}" for name in names))
 
@@ -146,17 +146,17 @@ OF_THREE = {"KAFKAWIRE_COMPAT_TARGET": "cluster"}
 CLIENTS_OF_THREE = (  # each family of clients once, and all of them on the same three brokers
     *folders("kcat", "confluent/test_exercise.py", "confluent/test_admin.py", "kafka_python", "aiokafka", "consoles"),
     *folders("cli/test_brokers.py", "cli/test_topics.py", "java/test_exercise.py", "java/test_topics.py"),
-    *those_of("java/test_cluster_tools.py", "log_dirs", "endpoints"),
-    *those_of(
+    *tests_of("java/test_cluster_tools.py", "log_dirs", "endpoints"),
+    *tests_of(
         "java/test_reassignments.py",
         "replicas_move_while_records_come_and_go",
         "three_replicas_change_their_order_and_their_number",
     ),
     *OTHER_LANGUAGES,
     *folders("groups/test_consumer_groups.py", "groups/test_positions.py", "streams"),
-    *those_of("transactions/test_producers.py", "commit_and_abort", "offsets"),
-    *those_of("spark/test_batch.py", "write_and_read"),
-    *those_of("spark/test_streams.py", "from_topic_to_topic", "topics_and_partitions_that_come_later"),
+    *tests_of("transactions/test_producers.py", "commit_and_abort", "offsets"),
+    *tests_of("spark/test_batch.py", "write_and_read"),
+    *tests_of("spark/test_streams.py", "from_topic_to_topic", "topics_and_partitions_that_come_later"),
 )
 NEWEST = ("-m", "not oldest")
 OLDEST = ("-m", "oldest", *folders("confluent", "kafka_python", "aiokafka", "java"), *OTHER_LANGUAGES)
@@ -169,27 +169,27 @@ TEST = [
     Stage("simulated brokers that replicate", cluster_simulation("0:1000", "--budget-s", "40"), 120),
     Stage("simulated brokers", brokers_simulation("0:150"), 180),
     # The longest of those begins early: nothing shall be left that waits for it.
-    beside("data dirs of earlier versions", 120, "compat_tests/formats"),
-    beside("the README", 600, "compat_tests/readme"),
-    beside("mutants with a fast test", 720, "compat_tests/mutants", "-k", "is_caught"),
-    beside("clients", 1200, *NEWEST, "compat_tests/serve", *CLIENTS),
-    beside("spark: kills, past brokers, sinks", 900, *SPARK_KILLS, "--durations=15"),
-    beside("spark: streams and transactions", 900, *SPARK_STREAMS, "--durations=15"),
-    beside("installation", 600, "compat_tests/install"),
-    beside("spark: all else", 900, *OTHER_SPARK, "--durations=15"),
-    beside("object stores and topics in the tier", 1080, *folders("object_stores", "tiering")),
-    beside("kills, power cuts, failing disks", 1080, "compat_tests/chaos", *LATER),
-    beside("connect, mirrors, streams, a registry", 720, *APPLICATIONS),
-    beside("groups of stock clients", 600, "compat_tests/groups"),
-    beside("jobs", 900, "compat_tests/jobs"),
-    beside("clients of three brokers", 1200, *NEWEST, *CLIENTS_OF_THREE, **OF_THREE),
-    beside("transactions of stock clients", 600, "compat_tests/transactions"),
-    beside("java tools", 720, *NEWEST, "compat_tests/java"),
-    beside("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
-    beside("compiled modules", 900, "compat_tests/compiled"),
-    beside("a ZooKeeper ensemble", 480, "compat_tests/zookeeper"),
-    beside("a cluster of three", 720, "compat_tests/cluster"),
-    beside("differential", 360, "compat_tests/differential"),
+    parallel_stage("data dirs of earlier versions", 120, "compat_tests/formats"),
+    parallel_stage("the README", 600, "compat_tests/readme"),
+    parallel_stage("mutants with a fast test", 720, "compat_tests/mutants", "-k", "is_caught"),
+    parallel_stage("clients", 1200, *NEWEST, "compat_tests/serve", *CLIENTS),
+    parallel_stage("spark: kills, past brokers, sinks", 900, *SPARK_KILLS, "--durations=15"),
+    parallel_stage("spark: streams and transactions", 900, *SPARK_STREAMS, "--durations=15"),
+    parallel_stage("installation", 600, "compat_tests/install"),
+    parallel_stage("spark: all else", 900, *OTHER_SPARK, "--durations=15"),
+    parallel_stage("object stores and topics in the tier", 1080, *folders("object_stores", "tiering")),
+    parallel_stage("kills, power cuts, failing disks", 1080, "compat_tests/chaos", *LATER),
+    parallel_stage("connect, mirrors, streams, a registry", 720, *APPLICATIONS),
+    parallel_stage("groups of stock clients", 600, "compat_tests/groups"),
+    parallel_stage("jobs", 900, "compat_tests/jobs"),
+    parallel_stage("clients of three brokers", 1200, *NEWEST, *CLIENTS_OF_THREE, **OF_THREE),
+    parallel_stage("transactions of stock clients", 600, "compat_tests/transactions"),
+    parallel_stage("java tools", 720, *NEWEST, "compat_tests/java"),
+    parallel_stage("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
+    parallel_stage("compiled modules", 900, "compat_tests/compiled"),
+    parallel_stage("a ZooKeeper ensemble", 480, "compat_tests/zookeeper"),
+    parallel_stage("a cluster of three", 720, "compat_tests/cluster"),
+    parallel_stage("differential", 360, "compat_tests/differential"),
     pytest_stage("benchmarks at toy size", 720, "benchmarks"),
 ]
 LONG: list[Stage] = [
@@ -367,10 +367,10 @@ def count(report: Path, in_ci: bool) -> Tally:
     tally = Tally()
     cases = {(case.get("classname"), case.get("name")): case for case in ET.parse(report).iter("testcase")}
     for case in cases.values():
-        came = outcome(case)
-        if came == "failed":
+        result = outcome(case)
+        if result == "failed":
             tally.failed += 1
-        elif came == "skipped":
+        elif result == "skipped":
             reason = next(case.iter("skipped")).get("message", "")
             if in_ci and reason.startswith(MISSING_TOOL):
                 print(f"FAILED {case.get('classname')}::{case.get('name')}: skipped in CI: {reason}")
@@ -390,15 +390,17 @@ class Run:
         self._scratch = scratch
         self._report = scratch / "report.xml"
         self._summary = scratch / SUMMARY
-        self._said = scratch / "said"
+        self._output_path = scratch / "said"
         self._is_late = False
         self._started_s = time.monotonic()
         print(f"=== {stage.name}", flush=True)
         command = [*stage.command, f"--junitxml={self._report}"] if stage.pytest else stage.command
         # Each run has its own directory for tests: pytest removes old ones at its end, also those of other runs.
         environment = {**os.environ, **stage.environment, TEMPORARY: str(scratch), SUMMARY: str(self._summary)}
-        with self._said.open("wb") as said:
-            output = said if stage.has_company else None  # the output of a stage that runs alone is shown at once
+        with self._output_path.open("wb") as output_file:
+            output = (
+                output_file if stage.has_company else None
+            )  # the output of a stage that runs alone is shown at once
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
             )
@@ -426,7 +428,7 @@ class Run:
 
     def tally(self, in_ci: bool) -> Tally:
         """Print the output of a stage that is over, and its seconds. A time-out is a failure. Removes its files."""
-        print(self._said.read_text(encoding="utf-8", errors="replace"), end="")
+        print(self._output_path.read_text(encoding="utf-8", errors="replace"), end="")
         if self._is_late:
             print(f"{self.stage.name}: not done after {self.stage.timeout_s} s")
         has_failed = self._is_late or self._process.returncode != 0
@@ -449,11 +451,11 @@ def has_room(stage: Stage, running: list[Run]) -> bool:
     return len(everyone) == 1 or (len(everyone) <= SIDE_BY_SIDE_MAX and all(one.has_company for one in everyone))
 
 
-def untold(_stage: Stage, _tally: Tally) -> None:
+def no_ledger(_stage: Stage, _tally: Tally) -> None:
     """Do not record the result: only long stages are in the ledger."""
 
 
-def run_all(stages: list[Stage], in_ci: bool, on_end: Callable[[Stage, Tally], None] = untold) -> Tally:
+def run_all(stages: list[Stage], in_ci: bool, on_end: Callable[[Stage, Tally], None] = no_ledger) -> Tally:
     """Run stages in their order; after one that is red no other is started, and those beside it come to their end."""
     total = Tally()
     waiting = deque(stages)
@@ -471,7 +473,7 @@ def run_all(stages: list[Stage], in_ci: bool, on_end: Callable[[Stage, Tally], N
                 on_end(run.stage, tally)
                 if tally.failed:
                     waiting.clear()
-            time.sleep(LOOK_EVERY_S if running else 0)
+            time.sleep(POLL_EVERY_S if running else 0)
     return total
 
 
@@ -511,7 +513,7 @@ def main() -> int:
         signal.signal(number, leave)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     in_ci = os.environ.get("CI") == "true"
-    total = run_all(SUITES[suite], in_ci, write_ledger if suite == "long" else untold)
+    total = run_all(SUITES[suite], in_ci, write_ledger if suite == "long" else no_ledger)
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 1 if total.failed else 0
 

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 from aiokafka import AIOKafkaProducer
 
-from compat_tests.chaos.told import FINISH_TIMEOUT_S, numbers, tell_acked, tell_ended, tell_failed
+from compat_tests.chaos.writer_events import FINISH_TIMEOUT_S, numbers, print_acked, print_ended, print_failed
 
 if TYPE_CHECKING:
     from asyncio import Future
     from typing import Any
 
 
-def tell(value: str, sent: Future[Any]) -> None:
+def report(value: str, sent: Future[Any]) -> None:
     error = sent.exception()
     if error is not None:
-        tell_failed(value, error)
+        print_failed(value, error)
     else:
-        tell_acked(sent.result().partition, sent.result().offset, value)
+        print_acked(sent.result().partition, sent.result().offset, value)
 
 
 async def write() -> None:
@@ -36,10 +36,10 @@ async def write() -> None:
     while (number := await asyncio.to_thread(next, each, None)) is not None:
         value = f"{name}.{number}"
         sent = await producer.send(topic, value.encode(), partition=number % int(partitions))
-        sent.add_done_callback(partial(tell, value))
+        sent.add_done_callback(partial(report, value))
     await asyncio.wait_for(producer.flush(), FINISH_TIMEOUT_S)
     await producer.stop()
-    tell_ended(name)
+    print_ended(name)
 
 
 if __name__ == "__main__":

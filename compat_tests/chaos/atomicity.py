@@ -34,8 +34,8 @@ def check_atomicity(final: Iterable[Output], read: Sequence[Output]) -> list[str
     offset 0."""
     by_place = {(one.partition, one.offset): one for one in final}
     found = {
-        "aborted read": [_told(one) for one in read if (one.partition, one.offset) not in by_place],
-        "changed": [_told(one) for one in read if by_place.get((one.partition, one.offset), one) != one],
+        "aborted read": [_description(one) for one in read if (one.partition, one.offset) not in by_place],
+        "changed": [_description(one) for one in read if by_place.get((one.partition, one.offset), one) != one],
         "unordered read": _unordered(read),
         "fractured read": _passed_over(by_place, read),
         "torn": _torn(by_place.values()),
@@ -43,7 +43,7 @@ def check_atomicity(final: Iterable[Output], read: Sequence[Output]) -> list[str
     return [f"{kind} x {len(each)}: {'; '.join(each[:SHOWN_PER_KIND])}" for kind, each in found.items() if each]
 
 
-def _told(one: Output) -> str:
+def _description(one: Output) -> str:
     return f"{one.value} of {one.transaction} at {one.partition}-{one.offset}"
 
 
@@ -52,7 +52,7 @@ def _unordered(read: Sequence[Output]) -> list[str]:
     found = []
     for one in read:
         if one.offset <= newest.get(one.partition, -1):
-            found.append(_told(one))
+            found.append(_description(one))
         newest[one.partition] = one.offset
     return found
 
@@ -63,7 +63,7 @@ def _passed_over(by_place: Mapping[tuple[int, int], Output], read: Sequence[Outp
         ends[one.partition] = max(one.offset, ends.get(one.partition, -1))
     seen = {(one.partition, one.offset) for one in read}
     return [
-        _told(one)
+        _description(one)
         for place, one in sorted(by_place.items())
         if one.offset < ends.get(one.partition, -1) and place not in seen
     ]

@@ -28,12 +28,12 @@ class Sight(NamedTuple):
 
 def check_committed(sights: Iterable[Sight]) -> list[str]:
     """The anomalies, a few with their number."""
-    told = sorted(sights, key=lambda one: one.answered_at_s)
+    by_answer = sorted(sights, key=lambda one: one.answered_at_s)
     greatest: dict[int, Sight] = {}  # by partition, of the answers so far
-    waiting = iter(told)
+    waiting = iter(by_answer)
     following = next(waiting, None)
     found = []
-    for one in sorted(told, key=lambda each: each.asked_at_s):
+    for one in sorted(by_answer, key=lambda each: each.asked_at_s):
         while following is not None and following.answered_at_s <= one.asked_at_s:
             known = greatest.get(following.partition)
             if known is None or known.offset < following.offset:

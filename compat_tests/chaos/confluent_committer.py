@@ -46,7 +46,7 @@ class Committer:
     def _begin(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Assign partitions at their committed offsets, and forget records that were read before."""
         self._read.clear()
-        found = self._look(places).items()
+        found = self._check_committed(places).items()
         consumer.assign([TopicPartition(self._topic, number, _first(offset)) for number, offset in found])
 
     def _forget(self, _consumer: Consumer, _places: list[TopicPartition]) -> None:
@@ -64,7 +64,7 @@ class Committer:
         if self._read:
             places = [TopicPartition(self._topic, number, offset) for number, offset in self._read.items()]
             self._commit(places)
-            self._look(places, is_patient=False)
+            self._check_committed(places, is_patient=False)
 
     def _note(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
@@ -77,11 +77,11 @@ class Committer:
         try:
             done = self._consumer.commit(offsets=places, asynchronous=False) or []
         except KafkaException as error:
-            _tell({"refused": str(error.args[0].name())})
+            _print_event({"refused": str(error.args[0].name())})
         else:
-            _tell_all("commit", [one for one in done if one.error is None], asked_at_s)
+            _print_sights("commit", [one for one in done if one.error is None], asked_at_s)
 
-    def _look(self, places: list[TopicPartition], *, is_patient: bool = True) -> dict[int, int]:
+    def _check_committed(self, places: list[TopicPartition], *, is_patient: bool = True) -> dict[int, int]:
         """Ask for the committed offsets until all are known, and return them by partition. Without `is_patient`, ask
         once: some may be missing."""
         while True:
@@ -91,7 +91,7 @@ class Committer:
             except KafkaException:
                 found = []
             good = [one for one in found if one.error is None]
-            _tell_all("look", good, asked_at_s)
+            _print_sights("look", good, asked_at_s)
             if len(good) == len(places) or not is_patient:
                 return {one.partition: one.offset for one in good}
 
@@ -103,13 +103,13 @@ def _first(offset: int) -> int:
     return offset if offset >= 0 else OFFSET_BEGINNING
 
 
-def _tell_all(kind: str, places: list[TopicPartition], asked_at_s: float) -> None:
+def _print_sights(kind: str, places: list[TopicPartition], asked_at_s: float) -> None:
     answered_at_s = time.time()
     for one in places:
-        _tell({"sight": [kind, one.partition, max(one.offset, NOTHING), asked_at_s, answered_at_s]})
+        _print_event({"sight": [kind, one.partition, max(one.offset, NOTHING), asked_at_s, answered_at_s]})
 
 
-def _tell(event: dict[str, object]) -> None:
+def _print_event(event: dict[str, object]) -> None:
     print(json.dumps(event), flush=True)
 
 

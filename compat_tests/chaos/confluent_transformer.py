@@ -76,7 +76,7 @@ class Transformer:
                 self._abort()
             else:
                 _insist(lambda: self._producer.commit_transaction(TIMEOUT_S))
-                _tell("committed", len(messages))
+                _print_event("committed", len(messages))
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
@@ -108,7 +108,7 @@ class Transformer:
     def _abort(self) -> None:
         """Abort the transaction and seek back to the committed offsets."""
         _insist(lambda: self._producer.abort_transaction(TIMEOUT_S))
-        _tell("aborted", 0)
+        _print_event("aborted", 0)
         for place in _committed(self._consumer, self._consumer.assignment()):
             self._consumer.seek(place)
 
@@ -154,7 +154,7 @@ def _insist(action: Callable[[], object]) -> None:
                 raise
 
 
-def _tell(event: str, count: int) -> None:
+def _print_event(event: str, count: int) -> None:
     print(json.dumps({"event": event, "count": count}), flush=True)
 
 

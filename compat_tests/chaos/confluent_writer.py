@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 
-class ToldHistory(History):
+class PrintedHistory(History):
     """A history that prints the acknowledgements and stores none."""
 
     def ack(self, partition: int, offset: int, value: str) -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     bootstrap, topic, partition, name, records_per_s = sys.argv[1:]
     broker = cast("Broker", SimpleNamespace(bootstrap=bootstrap))
     pause_s = 1 / float(records_per_s)
-    writer = ConfluentWriter(name, broker, topic, 1, ToldHistory(), pause_s, first=int(partition), at_once=1)
+    writer = ConfluentWriter(name, broker, topic, 1, PrintedHistory(), pause_s, first=int(partition), at_once=1)
     writer.start()
     sys.stdin.read()
     writer.finish()

@@ -18,13 +18,13 @@ def check_copies(inputs: Mapping[int, Sequence[str]], outputs: Mapping[int, Sequ
     """The anomalies, a few of each kind with their number; values by partition, in the order of offsets."""
     found: dict[str, list[str]] = {"lost": [], "doubled": [], "invented": [], "reordered": []}
     for partition in sorted(inputs.keys() | outputs.keys()):
-        wanted, came = inputs.get(partition, ()), outputs.get(partition, ())
-        expected, counts = set(wanted), Counter(came)
-        found["lost"] += [f"{value} of {partition}" for value in wanted if value not in counts]
+        originals, copied = inputs.get(partition, ()), outputs.get(partition, ())
+        expected, counts = set(originals), Counter(copied)
+        found["lost"] += [f"{value} of {partition}" for value in originals if value not in counts]
         found["doubled"] += [f"{value} of {partition}: {count} times" for value, count in counts.items() if count > 1]
         found["invented"] += [f"{value} in {partition}" for value in counts if value not in expected]
-        first = list(dict.fromkeys(value for value in came if value in expected))
-        in_order = list(dict.fromkeys(value for value in wanted if value in counts))
+        first = list(dict.fromkeys(value for value in copied if value in expected))
+        in_order = list(dict.fromkeys(value for value in originals if value in counts))
         found["reordered"] += [
             f"{value} in {partition}" for value, other in zip(first, in_order, strict=True) if value != other
         ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from compat_tests.chaos.faults import Blows
+from compat_tests.chaos.faults import HostFaults
 
 if TYPE_CHECKING:
-    from compat_tests.chaos.faults import Blow
+    from compat_tests.chaos.faults import FaultAction
     from compat_tests.chaos.loop_image import LoopImage
     from compat_tests.harness.broker import Broker
 
@@ -15,23 +15,23 @@ IMAGE_SIZE_MIB: Final = 1024  # sparse
 NEARLY_FULL: Final = 33  # of so many parts one is left
 LEFT_BYTES: Final = 200_000
 LEAVES_WITHIN_S: Final = 30.0
-TELLS_WITHIN_S: Final = 5.0  # the broker logs that its log dir failed on the full disk
+LOGS_WITHIN_S: Final = 5.0  # the broker logs that its log dir failed on the full disk
 LIVES_ON: Final = "a broker lives on without its last log dir"
 OFFLINE: Final = "is offline: [Errno 28]"  # in the broker's log, if its log dir failed on a full disk
 
 
-def leaves_a_full_disk(broker: Broker, told_before: str = "") -> bool:
+def stops_on_full_disk(broker: Broker, log_before: str = "") -> bool:
     """Whether a broker has stopped because its disk was full: its only log dir failed. Raises AssertionError if it
-    lives on without a log dir. `told_before`: the content of its log before the disk was full."""
-    if broker.leaves_within(TELLS_WITHIN_S):
+    lives on without a log dir. `log_before`: the content of its log before the disk was full."""
+    if broker.leaves_within(LOGS_WITHIN_S):
         return True
-    if OFFLINE not in broker.log_path.read_text()[len(told_before) :]:
+    if OFFLINE not in broker.log_path.read_text()[len(log_before) :]:
         return False
     assert broker.leaves_within(LEAVES_WITHIN_S), LIVES_ON
     return True
 
 
-class DiskBlows(Blows):
+class DiskFaults(HostFaults):
     """Faults of hosts, and of the disks of brokers, in the order of the brokers."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -73,18 +73,18 @@ class DiskBlows(Blows):
     def _fill(self, left_bytes: int) -> None:
         number = self._random.randrange(len(self._brokers))
         broker = self._brokers[number]
-        told_before = broker.log_path.read_text()
+        log_before = broker.log_path.read_text()
         self.disks[number].fill(left_bytes)
         self._while_it_lasts()
         self.disks[number].empty()
-        leaves_a_full_disk(broker, told_before)
+        stops_on_full_disk(broker, log_before)
         self.heal()
 
     def _renew(self, number: int) -> None:
         self.disks[number].unmount()
         self.disks[number].mount()
 
-    def kinds(self) -> list[Blow]:
+    def kinds(self) -> list[FaultAction]:
         return [
             self.kill_broker,
             self.kill_two_brokers,

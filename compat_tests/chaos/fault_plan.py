@@ -36,7 +36,7 @@ class Fault(Enum):
 
 class Decision(NamedTuple):
     """The fault of a request. `delay_s`: how long it is held, or how much later it comes, in seconds; also
-    `UNTIL_LET_GO_S`."""
+    `UNTIL_RELEASED_S`."""
 
     fault: Fault
     delay_s: float = 0.0
@@ -48,7 +48,7 @@ class Planner(Protocol):
 
 
 NO_FAULT = Decision(Fault.NONE)
-UNTIL_LET_GO_S: Final = math.inf
+UNTIL_RELEASED_S: Final = math.inf
 FAULTS = tuple(fault for fault in Fault if fault is not Fault.NONE)
 COMES_LATER = frozenset({Fault.LATE, Fault.DUPLICATED})
 OF_REPLIES = frozenset({Fault.REPLY_DELAYED, Fault.REPLY_LOST})
@@ -57,7 +57,7 @@ LATER_S = (0.02, 3.0)  # behind its retry, behind the end of its transaction, in
 # The first version of a request that says which transaction it belongs to (KIP-890). If an older version arrives after
 # the next transaction has begun, a broker takes it for a part of that one: the first protocol cannot tell them apart,
 # with Apache Kafka too. Other APIs may be late in any version: at worst, a transaction begins and times out.
-SAYS_WHICH_FROM: Final[dict[int, int]] = {Api.PRODUCE: 12, Api.TXN_OFFSET_COMMIT: 5, Api.END_TXN: 5}
+NAMES_TRANSACTION_FROM: Final[dict[int, int]] = {Api.PRODUCE: 12, Api.TXN_OFFSET_COMMIT: 5, Api.END_TXN: 5}
 
 # Of so many requests each fault hits one. Few producers are made in a campaign, and few clients speak the second
 # protocol, whose requests are hit more often.
@@ -67,12 +67,12 @@ BLOCK, BLOCK_OF_SECOND, BLOCK_OF_PRODUCERS = 60, 24, 12
 def block_length(api_key: int, version: int) -> int:
     if api_key == Api.INIT_PRODUCER_ID:
         return BLOCK_OF_PRODUCERS
-    return BLOCK_OF_SECOND if api_key in SAYS_WHICH_FROM and may_be_late(api_key, version) else BLOCK
+    return BLOCK_OF_SECOND if api_key in NAMES_TRANSACTION_FROM and may_be_late(api_key, version) else BLOCK
 
 
 def may_be_late(api_key: int, version: int) -> bool:
     """Whether a broker can tell a late request of that version from one of the next transaction, and must refuse it."""
-    return version >= SAYS_WHICH_FROM.get(api_key, 0)
+    return version >= NAMES_TRANSACTION_FROM.get(api_key, 0)
 
 
 @dataclass(frozen=True)

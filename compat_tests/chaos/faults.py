@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from compat_tests.harness.network import Host, Network
     from compat_tests.harness.zookeeper import ZooKeeperEnsemble
 
-    Blow = Callable[[], None]
+    FaultAction = Callable[[], None]
 
 
-def name_of(blow: Blow) -> str:
-    return blow.__name__.replace("_", " ")
+def name_of(fault: FaultAction) -> str:
+    return fault.__name__.replace("_", " ")
 
 
-class Blows:
+class HostFaults:
     """Faults of the hosts of a cluster. Each lasts for up to two ZooKeeper session timeouts."""
 
     def __init__(
@@ -49,9 +49,9 @@ class Blows:
         self._brokers = list(cluster.brokers.values())
         self._lasts_max_s = 2 * session_timeout_ms / 1000
 
-    def strike(self, blow: Blow) -> None:
-        self.counts[name_of(blow)] += 1
-        blow()
+    def strike(self, fault: FaultAction) -> None:
+        self.counts[name_of(fault)] += 1
+        fault()
 
     def heal(self) -> None:
         """End all faults: all hosts run and reach each other."""
@@ -67,17 +67,17 @@ class Blows:
         self._ensemble.start()
 
     def kill_broker(self) -> None:
-        self._kill(self._some(1))
+        self._kill(self._sampled_brokers(1))
 
     def kill_two_brokers(self) -> None:
-        self._kill(self._some(2))
+        self._kill(self._sampled_brokers(2))
 
     def kill_all_brokers(self) -> None:
         self._kill(self._brokers)
 
     def lose_broker(self) -> None:
         """Kill a broker and cut its host off, so that connections to it time out instead of being refused."""
-        [broker] = some = self._some(1)
+        [broker] = some = self._sampled_brokers(1)
         with self._parted([_host_of(broker)], self._others([_host_of(broker)])):
             self._kill(some)
 
@@ -97,13 +97,13 @@ class Blows:
         self.heal()
 
     def pause_broker(self) -> None:
-        [broker] = self._some(1)
+        [broker] = self._sampled_brokers(1)
         os.kill(broker.pid, signal.SIGSTOP)
         self._while_it_lasts()
         os.kill(broker.pid, signal.SIGCONT)
 
     def restart_broker(self) -> None:
-        self._restart(self._some(1))
+        self._restart(self._sampled_brokers(1))
 
     def restart_all_in_turn(self) -> None:
         self._restart(self._brokers)
@@ -170,11 +170,11 @@ class Blows:
 
     # Choice of the hosts, and duration
 
-    def _some(self, count: int) -> list[Kafkawire]:
+    def _sampled_brokers(self, count: int) -> list[Kafkawire]:
         return self._random.sample(self._brokers, count)
 
     def _hosts(self, count: int) -> list[Host]:
-        return [_host_of(one) for one in self._some(count)]
+        return [_host_of(one) for one in self._sampled_brokers(count)]
 
     @property
     def _servers(self) -> list[Host]:

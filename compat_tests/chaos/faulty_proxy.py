@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import trio
 
-from compat_tests.chaos.fault_plan import COMES_LATER, NO_FAULT, OF_REPLIES, UNTIL_LET_GO_S, Decision, Fault
+from compat_tests.chaos.fault_plan import COMES_LATER, NO_FAULT, OF_REPLIES, UNTIL_RELEASED_S, Decision, Fault
 from compat_tests.harness.other_thread import ask
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 200
 HELD_MAX = 100
-LANDED_MAX = 10_000
+LATE_REQUESTS_MAX = 10_000
 FRAME_MAX_BYTES = 100 * 1024 * 1024
 ANSWER_WITHIN_S = 10.0
 LEAVE_TIMEOUT_S = 10.0
@@ -44,7 +44,7 @@ _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 T = TypeVar("T")
 
 
-class Landed(NamedTuple):
+class LateRequest(NamedTuple):
     """A request that came late or twice, or was held until its release, or came behind such a one; and the broker's
     reply, None if it closed the connection."""
 
@@ -76,10 +76,10 @@ class FaultyProxy:
         self._requests = Counter[tuple[int, int]]()  # by API and version
         self._exposed = Counter[tuple[int, int]]()  # likewise, without the requests after `end_faults`
         self._faults = Counter[tuple[int, Fault]]()
-        self._landed: deque[Landed] = deque(maxlen=LANDED_MAX)
+        self._late_requests: deque[LateRequest] = deque(maxlen=LATE_REQUESTS_MAX)
         self._connections = 0
         self._held = 0
-        self._is_let_go = trio.Event()
+        self._is_released = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
         self._is_serving = threading.Event()
         self._scope = trio.CancelScope()
@@ -112,13 +112,13 @@ class FaultyProxy:
         """Pass requests on unchanged from now on. Requests that are held still arrive, at their time."""
         self._ask(lambda: setattr(self, "_is_calm", True))
 
-    def let_go(self) -> None:
+    def release_held(self) -> None:
         """Send on all requests that are held until now."""
-        self._ask(self._let_go)
+        self._ask(self._release_held)
 
-    def _let_go(self) -> None:
-        self._is_let_go.set()
-        self._is_let_go = trio.Event()
+    def _release_held(self) -> None:
+        self._is_released.set()
+        self._is_released = trio.Event()
 
     @property
     def held(self) -> int:
@@ -141,9 +141,9 @@ class FaultyProxy:
         """How often each has hit requests of each API."""
         return self._ask(self._faults.copy)
 
-    def landed(self) -> list[Landed]:
+    def late_requests(self) -> list[LateRequest]:
         """The last late requests, in the order of their answers."""
-        return self._ask(lambda: list(self._landed))
+        return self._ask(lambda: list(self._late_requests))
 
     def _ask(self, question: Callable[[], T]) -> T:
         """Ask in the proxy's thread while it runs."""
@@ -191,13 +191,13 @@ class FaultyProxy:
         self._faults[api_key, fault] += 1
 
     async def delay(self, delay_s: float) -> None:
-        if delay_s == UNTIL_LET_GO_S:
-            await self._is_let_go.wait()
+        if delay_s == UNTIL_RELEASED_S:
+            await self._is_released.wait()
         else:
             await trio.sleep(delay_s)
 
-    def remember(self, landed: Landed) -> None:
-        self._landed.append(landed)
+    def remember(self, late_request: LateRequest) -> None:
+        self._late_requests.append(late_request)
 
     def hold(self, frame: bytes, decision: Decision) -> None:
         """And send it later, over a connection of its own."""
@@ -212,7 +212,7 @@ class FaultyProxy:
                     at_s = time.time()
                     await broker.send_all(_SIZE.pack(len(frame)) + frame)
                     reply = await Frames(broker).receive()
-                    self.remember(Landed(at_s, decision.fault, decision.delay_s, frame, reply))
+                    self.remember(LateRequest(at_s, decision.fault, decision.delay_s, frame, reply))
         finally:
             self._held -= 1
 
@@ -253,7 +253,7 @@ class _Connection:
         if decision.fault in COMES_LATER:
             self._proxy.hold(frame, decision)
         if decision.fault is Fault.REQUEST_DELAYED:
-            self._is_remembered |= decision.delay_s == UNTIL_LET_GO_S
+            self._is_remembered |= decision.delay_s == UNTIL_RELEASED_S
             await self._proxy.delay(decision.delay_s)
         if decision.fault in (Fault.REQUEST_LOST, Fault.LATE):
             return False
@@ -274,7 +274,7 @@ class _Connection:
         """When it is time for it."""
         fault, delay_s = sent.decision
         if self._is_remembered:
-            self._proxy.remember(Landed(sent.at_s, fault, delay_s, sent.frame, reply))
+            self._proxy.remember(LateRequest(sent.at_s, fault, delay_s, sent.frame, reply))
         if fault in OF_REPLIES:
             self._proxy.count(_START.unpack_from(sent.frame)[0], fault)
             await trio.sleep(delay_s)

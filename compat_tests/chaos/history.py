@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SHOWN_PER_KIND = 3
-UNTOLD = -1  # the offset of a record that was acknowledged without an offset
+NO_OFFSET = -1  # the offset of a record that was acknowledged without an offset
 
 
 class Place(NamedTuple):
@@ -59,10 +59,10 @@ class History:
         for place, value in self.acked:
             if value not in places:
                 anomalies["lost"].append(f"{value}, acknowledged at {place}")
-            elif not any(_is_as_told(place, found) for found in places[value]):
+            elif not any(_matches_ack(place, found) for found in places[value]):
                 anomalies["inconsistent offset"].append(f"{value}, acknowledged at {place}, is at {places[value]}")
         return [f"{kind} x {len(each)}: {'; '.join(each[:SHOWN_PER_KIND])}" for kind, each in anomalies.items()]
 
 
-def _is_as_told(told: Place, found: Place) -> bool:
-    return told.partition == found.partition and told.offset in (UNTOLD, found.offset)
+def _matches_ack(acked: Place, found: Place) -> bool:
+    return acked.partition == found.partition and acked.offset in (NO_OFFSET, found.offset)

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from compat_tests.chaos.metadata_campaign import ANSWER_WITHIN_S, connected, seen_at
+from compat_tests.chaos.metadata_campaign import ANSWER_WITHIN_S, connected, view_of_broker
 from kafkawire.client.errors import ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from compat_tests.chaos.metadata_campaign import Seen
+    from compat_tests.chaos.metadata_campaign import MetadataView
     from compat_tests.harness.kafkawire_broker import Kafkawire
 
 IN_SYNC_WITHIN_S: Final = 90.0
 SHOWN: Final = 3
 
 
-def told_by(broker: Kafkawire) -> Seen:
+def metadata_of(broker: Kafkawire) -> MetadataView:
     """The metadata of all topics, by the answer of a broker. Raises ClientError, TooSlowError."""
 
-    async def ask() -> Seen:
+    async def ask() -> MetadataView:
         with trio.fail_after(ANSWER_WITHIN_S):
             async with connected(broker) as connection:
-                return await seen_at(connection)
+                return await view_of_broker(connection)
 
     return trio.run(ask)
 
@@ -34,12 +34,12 @@ def told_by(broker: Kafkawire) -> Seen:
 def lacks_of(broker: Kafkawire) -> list[str]:
     """The partitions without a leader or with replicas out of sync, by the answer of this broker."""
     try:
-        seen = told_by(broker)
+        view = metadata_of(broker)
     except (ClientError, trio.TooSlowError) as error:
         return [f"broker {broker.directory.name} does not answer: {error!r}"]
     return [
         f"{name}-{number}, as broker {broker.directory.name} tells: led by {leader} in epoch {epoch}, in sync {isr}"
-        for name, (_, _, partitions) in seen.items()
+        for name, (_, _, partitions) in view.items()
         for number, (leader, epoch, replicas, isr) in enumerate(partitions)
         if leader < 0 or sorted(isr) != sorted(replicas)
     ]

@@ -11,11 +11,11 @@ from typing import Any
 
 from kafka import KafkaProducer
 
-from compat_tests.chaos.told import FINISH_TIMEOUT_S, numbers, tell_acked, tell_ended, tell_failed
+from compat_tests.chaos.writer_events import FINISH_TIMEOUT_S, numbers, print_acked, print_ended, print_failed
 
 
-def tell(value: str, metadata: Any) -> None:
-    tell_acked(metadata.partition, metadata.offset, value)
+def report(value: str, metadata: Any) -> None:
+    print_acked(metadata.partition, metadata.offset, value)
 
 
 def main() -> None:
@@ -24,11 +24,11 @@ def main() -> None:
     for number in numbers(float(records_per_s)):
         value = f"{name}.{number}"
         sent = producer.send(topic, value.encode(), partition=number % int(partitions))
-        sent.add_callback(partial(tell, value))
-        sent.add_errback(partial(tell_failed, value))
+        sent.add_callback(partial(report, value))
+        sent.add_errback(partial(print_failed, value))
     producer.flush(FINISH_TIMEOUT_S)
     producer.close(1)
-    tell_ended(name)
+    print_ended(name)
 
 
 if __name__ == "__main__":

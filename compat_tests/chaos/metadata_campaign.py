@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from compat_tests.chaos.faults import Blows
+from compat_tests.chaos.faults import HostFaults
 from compat_tests.harness.cluster import KafkawireCluster
 from compat_tests.harness.network import Network, inside
 from compat_tests.harness.zookeeper import zookeeper_ensemble
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from compat_tests.chaos.faults import Blow
+    from compat_tests.chaos.faults import FaultAction
     from compat_tests.harness.kafkawire_broker import Kafkawire
     from compat_tests.harness.zookeeper import ZooKeeperEnsemble
     from coordinator.api import ClusterImage, TopicInfo
@@ -116,7 +116,7 @@ class Witness(ChangeLog):
 
 
 @dataclass
-class Told:
+class ClientChanges:
     """The changes that clients asked for, and those that were acknowledged."""
 
     created: set[bytes] = field(default_factory=set)
@@ -145,14 +145,14 @@ class Campaign:
         hosts = [network.add() for _ in range(3)]
         self.cluster = KafkawireCluster(directory, overrides, ensemble.connect, hosts=hosts)
         self.brokers = list(self.cluster.brokers.values())
-        self.blows = Blows(self.random, network, ensemble, self.cluster, SESSION_TIMEOUT_MS)
-        self.told = Told()
+        self.faults = HostFaults(self.random, network, ensemble, self.cluster, SESSION_TIMEOUT_MS)
+        self.client_changes = ClientChanges()
 
     # Clients
 
     async def change_until(self, count: int) -> None:
         """Change the metadata as one client, until so many changes are acknowledged."""
-        while self.told.changes < count:
+        while self.client_changes.changes < count:
             number = self.random.randrange(3)
             try:
                 with trio.fail_after(ANSWER_WITHIN_S):
@@ -161,13 +161,13 @@ class Campaign:
                             await self._change(connection)
                             await trio.sleep(PAUSE_S)  # refusals come at once and must not keep the machine busy
             except (ClientError, trio.TooSlowError):
-                self.told.unanswered += 1
+                self.client_changes.unanswered += 1
                 await trio.sleep(PAUSE_S)
 
     async def _change(self, connection: Connection) -> None:
-        draw, told = self.random.random(), self.told
+        draw, client_changes = self.random.random(), self.client_changes
         name = f"t{self.random.randrange(NAMES)}"
-        alive = sorted(told.known)
+        alive = sorted(client_changes.known)
         if draw < 0.3 or not alive:
             await self._create(connection, name)
         elif draw < 0.55:
@@ -182,8 +182,8 @@ class Campaign:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
         (row,) = (await connection.call(request, CreateTopicsResponse, at_least=7)).topics
         if self._is_done(row.error_code):
-            self.told.created.add(row.topic_id)
-            self.told.known.add(row.topic_id)
+            self.client_changes.created.add(row.topic_id)
+            self.client_changes.known.add(row.topic_id)
         elif row.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             await self._find(connection, name)
 
@@ -193,25 +193,25 @@ class Campaign:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         (topic,) = (await connection.call(request, MetadataResponse, at_least=10)).topics
         if not topic.error_code:
-            self.told.known.add(topic.topic_id)
+            self.client_changes.known.add(topic.topic_id)
 
     async def _delete(self, connection: Connection, topic_id: bytes) -> None:
         """Delete a topic by its id, so that a late request cannot delete another topic of the same name. The campaign
         asks again until the topic is gone."""
-        self.told.asked_to_delete.add(topic_id)
+        self.client_changes.asked_to_delete.add(topic_id)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=10_000)
         (row,) = (await connection.call(request, DeleteTopicsResponse, at_least=6)).responses
         if self._is_done(row.error_code):
-            self.told.deleted.add(topic_id)
+            self.client_changes.deleted.add(topic_id)
         if row.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID):
-            self.told.known.discard(topic_id)
+            self.client_changes.known.discard(topic_id)
 
     async def _grow(self, connection: Connection, name: str) -> None:
-        self.told.growths_asked += 1
+        self.client_changes.growths_asked += 1
         topic = CreatePartitionsTopic(name=name, count=self.random.randrange(2, 9), assignments=None)
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=10_000)
         (row,) = (await connection.call(request, CreatePartitionsResponse)).results
-        self.told.growths += self._is_done(row.error_code)
+        self.client_changes.growths += self._is_done(row.error_code)
 
     async def _set(self, connection: Connection, name: str) -> None:
         value = str(HOUR_MS + self.random.getrandbits(48))
@@ -220,49 +220,49 @@ class Campaign:
         request = IncrementalAlterConfigsRequest(resources=[resource])
         (row,) = (await connection.call(request, IncrementalAlterConfigsResponse)).responses
         if self._is_done(row.error_code):
-            self.told.values.add(value)
+            self.client_changes.values.add(value)
 
     def _is_done(self, code: int) -> bool:
-        self.told.errors[code] += 1
+        self.client_changes.errors[code] += 1
         return code == 0
 
     # Faults
 
-    async def blow_until(self, over: Callable[[], bool]) -> None:
+    async def inject_until(self, over: Callable[[], bool]) -> None:
         """Inject random faults, one after the other."""
-        blows = self.blows
-        kinds: list[Blow] = [
-            blows.kill_server,
-            blows.pause_server,
-            blows.kill_broker,
-            blows.pause_broker,
-            blows.cut_off_broker,
-            blows.cut_off_from_zookeeper,
-            blows.cut_off_server,
-            blows.halve,
+        faults = self.faults
+        kinds: list[FaultAction] = [
+            faults.kill_server,
+            faults.pause_server,
+            faults.kill_broker,
+            faults.pause_broker,
+            faults.cut_off_broker,
+            faults.cut_off_from_zookeeper,
+            faults.cut_off_server,
+            faults.halve,
         ]
         while not over():
             await trio.sleep(self.random.random() * 2)
-            await trio.to_thread.run_sync(blows.strike, self.random.choice(kinds))
+            await trio.to_thread.run_sync(faults.strike, self.random.choice(kinds))
 
     # Checks afterwards
 
     async def check(self, witness: Witness) -> None:
-        told = self.told
+        client_changes = self.client_changes
         with trio.fail_after(SETTLED_WITHIN_S):
             for broker in self.brokers:
-                await self._until_it_tells(broker, partial(seen_by, witness))
+                await self._wait_for_metadata(broker, partial(view_of_witness, witness))
         assert witness.loads == 1, "the witness has missed changes"
         assert set(witness.created.values()) <= {1}
         assert set(witness.deleted.values()) <= {1}
-        assert told.created <= witness.created.keys()
-        assert told.deleted <= witness.deleted.keys() <= told.asked_to_delete
+        assert client_changes.created <= witness.created.keys()
+        assert client_changes.deleted <= witness.deleted.keys() <= client_changes.asked_to_delete
         values = Counter(value for _, value in witness.values.elements())
         assert set(values.values()) <= {1}
-        assert told.values <= values.keys()
-        assert told.growths <= witness.grown <= told.growths_asked
+        assert client_changes.values <= values.keys()
+        assert client_changes.growths <= witness.grown <= client_changes.growths_asked
 
-    async def _until_it_tells(self, broker: Kafkawire, expected: Callable[[], object]) -> None:
+    async def _wait_for_metadata(self, broker: Kafkawire, expected: Callable[[], object]) -> None:
         """Wait until the broker reports the expected metadata. Both the broker and the witness may be behind for a
         while."""
         found: object = None
@@ -270,17 +270,17 @@ class Campaign:
             while True:
                 with suppress(ClientError, trio.TooSlowError), trio.fail_after(ANSWER_WITHIN_S):
                     async with connected(broker) as connection:
-                        found = await seen_at(connection)
+                        found = await view_of_broker(connection)
                 if found == expected():
                     return
                 await trio.sleep(0.2)
         assert found == expected()
 
 
-Seen = dict[str, tuple[bytes, str | None, list[tuple[int, int, list[int], list[int]]]]]
+MetadataView = dict[str, tuple[bytes, str | None, list[tuple[int, int, list[int], list[int]]]]]
 
 
-def seen_by(witness: Witness) -> Seen:
+def view_of_witness(witness: Witness) -> MetadataView:
     return {
         topic.name: (
             topic.topic_id,
@@ -291,7 +291,7 @@ def seen_by(witness: Witness) -> Seen:
     }
 
 
-async def seen_at(connection: Connection) -> Seen:
+async def view_of_broker(connection: Connection) -> MetadataView:
     """Topics with their configs and partitions, as one broker tells."""
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     topics = (await connection.call(request, MetadataResponse)).topics
@@ -300,9 +300,9 @@ async def seen_at(connection: Connection) -> Seen:
         DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=[RETENTION])
         for name in names
     ]
-    told = (await connection.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)).results
+    described = (await connection.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)).results
     values = {
-        row.resource_name: next((one.value for one in row.configs if one.config_source == 1), None) for row in told
+        row.resource_name: next((one.value for one in row.configs if one.config_source == 1), None) for row in described
     }
     return {
         topic.name or "": (
@@ -350,7 +350,7 @@ async def _run(campaign: Campaign, changes: int) -> None:
         async with trio.open_nursery() as working:
             for _ in range(CLIENTS):
                 working.start_soon(campaign.change_until, changes)
-            working.start_soon(campaign.blow_until, lambda: campaign.told.changes >= changes)
+            working.start_soon(campaign.inject_until, lambda: campaign.client_changes.changes >= changes)
         await campaign.check(witness)
         nursery.cancel_scope.cancel()
     await store.close()

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, Self
 
 from compat_tests.chaos.history import Found, Place
-from compat_tests.chaos.seen import check_seen
+from compat_tests.chaos.reader_check import check_reader
 from compat_tests.chaos.writers import unpadded
 from compat_tests.confluent.clients import wait_until
 from compat_tests.groups.members import Member, Party, java_host
@@ -77,7 +77,9 @@ class Readers:
         """Wait until all records that are written by now are read and committed."""
         for client, member in self._members.items():
             wait_until(
-                self._has_committed_all(client), f"{client} does not commit all\n{member.story()}", READ_WITHIN_S
+                self._has_committed_all(client),
+                f"{client} does not commit all\n{member.event_summary()}",
+                READ_WITHIN_S,
             )
 
     def _has_committed_all(self, client: str) -> Callable[[], bool]:
@@ -103,7 +105,7 @@ class Readers:
         return [
             f"{client}: {anomaly}"
             for client, member in self._members.items()
-            for anomaly in check_seen(seen_by(member), read, is_exact=is_exact)
+            for anomaly in check_reader(seen_by(member), read, is_exact=is_exact)
         ]
 
 

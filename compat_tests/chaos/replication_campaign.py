@@ -22,9 +22,9 @@ import trio
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.chaos.disk_faults import IMAGE_SIZE_MIB, DiskBlows
+from compat_tests.chaos.disk_faults import IMAGE_SIZE_MIB, DiskFaults
 from compat_tests.chaos.faults import name_of
-from compat_tests.chaos.in_sync import lacks_of, told_by
+from compat_tests.chaos.in_sync import lacks_of, metadata_of
 from compat_tests.chaos.loop_image import LoopImage
 from compat_tests.chaos.replicas import differences
 from compat_tests.chaos.replication_load import Load
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from compat_tests.chaos.faults import Blow
+    from compat_tests.chaos.faults import FaultAction
 
 BROKERS: Final = 3
 SESSION_TIMEOUT_MS: Final = 6_000
@@ -66,21 +66,21 @@ SPARK_FROM_S: Final = 120.0
 UNDER_WAY_S: Final = 0.1  # acknowledgements of a killed broker arrive within this time
 
 
-class Wanted(NamedTuple):
-    """Settings of a campaign. `seconds`: its length; `blows`: names of its faults, all faults if empty; `has_tier`:
+class CampaignSettings(NamedTuple):
+    """Settings of a campaign. `seconds`: its length; `faults`: names of its faults, all faults if empty; `has_tier`:
     records go into a remote tier, and the disks have only the segments that are not there yet."""
 
     seconds: float
-    blows: frozenset[str] = frozenset()
+    faults: frozenset[str] = frozenset()
     has_tier: bool = False
 
 
 @dataclass
-class Outcome:
+class CampaignResult:
     """The result of a campaign. `outages_s`: seconds from the loss of a leader to the next acknowledgement of its
     partition, by the name of the fault."""
 
-    blows: Counter[str]
+    faults: Counter[str]
     acked: int
     copied: int
     by_spark: int
@@ -90,63 +90,64 @@ class Outcome:
     anomalies: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        blows = ", ".join(f"{count} x {name}" for name, count in sorted(self.blows.items()))
+        faults = ", ".join(f"{count} x {name}" for name, count in sorted(self.faults.items()))
         outages = "; ".join(
             f"{len(each)} leaders gone by {name}: next acknowledgement after {median(each):.2f} s (median), "
             f"{max(each):.2f} s (max)"
             for name, each in sorted(self.outages_s.items())
         )
-        told = (
+        totals = (
             f"{self.acked} records acknowledged, {self.copied} copied in transactions, {self.by_spark} by Spark, "
             f"{self.sights} sights of offsets" + f", {self.tiered} segments in the tier" * bool(self.tiered)
         )
-        return "; ".join(part for part in (blows, told, outages, f"{len(self.anomalies)} anomalies") if part)
+        return "; ".join(part for part in (faults, totals, outages, f"{len(self.anomalies)} anomalies") if part)
 
 
 class Campaign:
     """A single run of the campaign."""
 
     def __init__(
-        self, directory: Path, cluster: KafkawireCluster, blows: DiskBlows, load: Load, random: Random
+        self, directory: Path, cluster: KafkawireCluster, faults: DiskFaults, load: Load, random: Random
     ) -> None:
         self._random = random
         self._cluster = cluster
         self._brokers = list(cluster.brokers.values())
-        self._blows = blows
-        self._story = directory / "blows.log"
-        self._gone: list[tuple[str, int, float]] = []  # the fault, a partition that lost its leader, and the time
+        self._faults = faults
+        self._log_path = directory / "blows.log"
+        # The fault, a partition that lost its leader, and the time.
+        self._lost_leaders: list[tuple[str, int, float]] = []
         self._is_calm = False
         self._anomalies: list[str] = []
         self._load = load
 
-    def run(self, wanted: Wanted) -> Outcome:
+    def run(self, settings: CampaignSettings) -> CampaignResult:
         self._load.start()
         self._settle()
-        deadline_s = time.monotonic() + wanted.seconds
-        kinds = _chosen(self._blows.kinds(), wanted.blows)
-        deck: list[Blow] = []
+        deadline_s = time.monotonic() + settings.seconds
+        kinds = _chosen(self._faults.kinds(), settings.faults)
+        deck: list[FaultAction] = []
         while time.monotonic() < deadline_s:
             deck = deck or self._random.sample(kinds, len(kinds))
             self._strike(deck.pop())
             self._rest()
         self._settle()
         self._check(self._load.stop_writing)
-        for what, check in self._load.checks().items():
-            self._guard(what, partial(self._check, check))
+        for name, check in self._load.checks().items():
+            self._guard(name, partial(self._check, check))
         self._settle()
         self._compare()
         return self._outcome()
 
     # Faults
 
-    def _strike(self, blow: Blow) -> None:
-        name, leaders, known = name_of(blow), self._leaders(), len(self._blows.killed)
-        self._tell(name)
-        self._guard(name, lambda: self._blows.strike(blow))
-        self._tell(f"{name} is over")
-        for broker, at_s in self._blows.killed[known:]:
+    def _strike(self, fault: FaultAction) -> None:
+        name, leaders, known = name_of(fault), self._leaders(), len(self._faults.killed)
+        self._log_line(name)
+        self._guard(name, lambda: self._faults.strike(fault))
+        self._log_line(f"{name} is over")
+        for broker, at_s in self._faults.killed[known:]:
             led = [number for number, leader in leaders.items() if self._cluster.brokers.get(leader) is broker]
-            self._gone += [(name, number, at_s) for number in led]
+            self._lost_leaders += [(name, number, at_s) for number in led]
         self._guard(f"behind {name}", self._load.revive)
 
     def _rest(self) -> None:
@@ -154,32 +155,32 @@ class Campaign:
         self._is_calm = self._random.random() < 0.5 and self._settle()
         time.sleep(self._random.random() * CALM_MAX_S)
 
-    def _guard(self, what: str, work: Callable[[], None]) -> None:
+    def _guard(self, name: str, work: Callable[[], None]) -> None:
         """Do some work and note its errors; the campaign goes on after them."""
         try:
             work()
         except (AssertionError, BrokerFailedError, KafkaException) as error:
-            self._note(f"{what}: {error!r}")
+            self._note(f"{name}: {error!r}")
         for one in self._brokers:
             if not one.is_alive:
-                self._note(f"behind {what} broker {one.directory.name} is gone: {one.log_tail()}")
+                self._note(f"behind {name} broker {one.directory.name} is gone: {one.log_tail()}")
                 one.forget()
-        self._blows.heal()
+        self._faults.heal()
 
     def _check(self, check: Callable[[], list[str]]) -> None:
         for anomaly in check():
             self._note(anomaly)
 
     def _note(self, anomaly: str) -> None:
-        self._tell(f"ANOMALY: {anomaly}")
+        self._log_line(f"ANOMALY: {anomaly}")
         self._anomalies.append(anomaly)
 
-    def _tell(self, what: str) -> None:
+    def _log_line(self, event: str) -> None:
         """Print a line with the time in the format of the brokers' logs."""
-        line = f"{datetime.now(UTC):%H:%M:%S.%f} {what}"
+        line = f"{datetime.now(UTC):%H:%M:%S.%f} {event}"
         print(line, flush=True)
-        with self._story.open("a") as story:
-            story.write(line + "\n")
+        with self._log_path.open("a") as log:
+            log.write(line + "\n")
 
     # Checks
 
@@ -188,7 +189,7 @@ class Campaign:
         then."""
         with suppress(ClientError, trio.TooSlowError):
             if self._is_calm:
-                _, _, partitions = told_by(self._brokers[0])[INPUT]
+                _, _, partitions = metadata_of(self._brokers[0])[INPUT]
                 return {number: leader for number, (leader, *_) in enumerate(partitions)}
         return {}
 
@@ -200,7 +201,7 @@ class Campaign:
                 self._note(f"not in sync again after {SETTLED_WITHIN_S:.0f} s: {lacks[:SHOWN]}")
                 return False
             time.sleep(0.2)
-        self._tell(f"in sync after {time.monotonic() - begun_s:.1f} s")
+        self._log_line(f"in sync after {time.monotonic() - begun_s:.1f} s")
         return True
 
     def _compare(self) -> None:
@@ -209,22 +210,22 @@ class Campaign:
                 self._note(f"broker {one.directory.name} was asked to leave and left with {code}")
             if "Traceback" in one.log_path.read_text():
                 self._note(f"broker {one.directory.name} met a bug: {one.log_path}")
-        data_dirs = {number: disk.mount_point / "data" for number, disk in enumerate(self._blows.disks, 1)}
+        data_dirs = {number: disk.mount_point / "data" for number, disk in enumerate(self._faults.disks, 1)}
         for difference in differences(data_dirs):
             self._note(difference)
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> CampaignResult:
         load = self._load
         copied = len(load.transformation.watcher.seen)
-        outcome = Outcome(self._blows.counts, len(load.history.acked), copied, load.by_spark)
+        outcome = CampaignResult(self._faults.counts, len(load.history.acked), copied, load.by_spark)
         outcome.sights, outcome.anomalies = len(load.sights), self._anomalies
-        for name, number, at_s in self._gone:
+        for name, number, at_s in self._lost_leaders:
             later = [one - at_s for one in load.of_partitions[number].acked_at_s if one - at_s > UNDER_WAY_S]
             outcome.outages_s.setdefault(name, []).append(min(later, default=math.inf))
         return outcome
 
 
-def _chosen(kinds: list[Blow], names: frozenset[str]) -> list[Blow]:
+def _chosen(kinds: list[FaultAction], names: frozenset[str]) -> list[FaultAction]:
     """The faults of these names; all faults if there are none."""
     unknown = names - {name_of(one) for one in kinds}
     assert not unknown, f"there are no blows of the names {sorted(unknown)}"
@@ -249,30 +250,30 @@ def has_spark(seconds: float) -> bool:
     return True
 
 
-def run(directory: Path, seed: int, wanted: Wanted) -> Outcome:
+def run(directory: Path, seed: int, settings: CampaignSettings) -> CampaignResult:
     """Inject faults for so long and then check the result. If there are anomalies, all files below `directory` stay,
     with the images of the disks."""
     random = Random(seed)
-    takes_part = {"has_go": has_go(), "has_spark": has_spark(wanted.seconds)}
+    takes_part = {"has_go": has_go(), "has_spark": has_spark(settings.seconds)}
     tier = directory / "tier"
-    config = {**QUICK, **CONFIG, "tier.store": f"file://{tier}"} if wanted.has_tier else CONFIG
-    topic_config = {**REPLICATED, **IN_TIER} if wanted.has_tier else REPLICATED
+    config = {**QUICK, **CONFIG, "tier.store": f"file://{tier}"} if settings.has_tier else CONFIG
+    topic_config = {**REPLICATED, **IN_TIER} if settings.has_tier else REPLICATED
     with ExitStack() as stack:
         network = stack.enter_context(Network())
         stack.enter_context(inside(network.hub))
         ensemble = stack.enter_context(zookeeper_ensemble(directory / "zookeeper", size=1, hosts=[network.add()]))
         hosts = [network.add() for _ in range(BROKERS)]
         cluster = KafkawireCluster(directory / "brokers", config, ensemble.connect, hosts=hosts)
-        blows = DiskBlows(random, network, ensemble, cluster, SESSION_TIMEOUT_MS)
+        faults = DiskFaults(random, network, ensemble, cluster, SESSION_TIMEOUT_MS)
         for number, broker in cluster.brokers.items():
             disk = stack.enter_context(LoopImage(directory / "disks" / str(number), IMAGE_SIZE_MIB))
             broker.overrides["log.dirs"] = str(disk.mount_point / "data")
-            blows.disks.append(disk)
+            faults.disks.append(disk)
         stack.enter_context(cluster)
         for topic in (INPUT, OUTPUT, SPARK_OUTPUT):
             Admin(cluster).create(NewTopic(topic, PARTITIONS, BROKERS, config=topic_config))
         load = Load(cluster, directory, **takes_part)
         stack.callback(load.kill)
-        outcome = Campaign(directory, cluster, blows, load, random).run(wanted)
+        outcome = Campaign(directory, cluster, faults, load, random).run(settings)
         outcome.tiered = sum(1 for _ in tier.glob(f"*/*/*/{SEGMENT_OBJECTS}"))
         return outcome

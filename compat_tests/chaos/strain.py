@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
 from kazoo.client import KazooClient
 
-from compat_tests.chaos.disk_faults import LEFT_BYTES, leaves_a_full_disk
+from compat_tests.chaos.disk_faults import LEFT_BYTES, stops_on_full_disk
 from compat_tests.chaos.in_sync import lacks_of
 from compat_tests.chaos.loop_image import LoopImage
 from compat_tests.chaos.saturation import RETENTION_BROKER_CONFIG, RETENTION_TOPIC_CONFIG, SaturatingProducers
@@ -69,7 +69,7 @@ QUIET_S: Final = 30.0  # without a record, the ledger is read to its end
 
 
 @dataclass
-class Outcome:
+class StrainResult:
     """`rates`: of each fault, the records a second before and after it."""
 
     faults: Counter[str]
@@ -217,11 +217,11 @@ class Faults:
     def fill_a_disk(self) -> None:
         """Fill a disk for a moment. A broker whose only log dir failed stops, and is started again."""
         machine = self._random.choice(self._machines)
-        told_before = machine.broker.log_path.read_text()
+        log_before = machine.broker.log_path.read_text()
         machine.disk.fill(LEFT_BYTES)
         self._wait(self._random.uniform(2, 15))
         machine.disk.empty()
-        if leaves_a_full_disk(machine.broker, told_before):
+        if stops_on_full_disk(machine.broker, log_before):
             machine.broker.start()
 
     def slow_down_a_link(self) -> None:
@@ -242,9 +242,9 @@ class Campaign:
         self._ledger = Ledger(strained.cluster)
         self._faults = Faults(random, strained, self._pass)
         self._producers = producers
-        self._outcome = Outcome(Counter())
+        self._outcome = StrainResult(Counter())
 
-    def run(self, seconds: float) -> Outcome:
+    def run(self, seconds: float) -> StrainResult:
         deadline_s = time.monotonic() + seconds
         outcome = self._outcome
         with SaturatingProducers(self._cluster, LOAD, self._producers) as load:
@@ -257,7 +257,7 @@ class Campaign:
         outcome.in_ledger = len(self._ledger.acked)
         if lost:
             self._note(f"{len(lost)} acknowledged records of the ledger are lost: {lost[:5]}")
-        self._look_at_memory()
+        self._check_memory()
         return outcome
 
     def _warm_up(self, load: SaturatingProducers) -> None:
@@ -284,7 +284,7 @@ class Campaign:
                 self._note(f"behind {name}: not in sync: {lacks[:3]}")
                 break
             self._pass(1)
-        self._look_at_memory()
+        self._check_memory()
 
     def _recovery(self, load: SaturatingProducers, before: float) -> list[float]:
         """The rates of windows after a fault, until the median of three is enough, or the third begins too late."""
@@ -309,7 +309,7 @@ class Campaign:
         while time.monotonic() < deadline_s:
             self._ledger.write()
 
-    def _look_at_memory(self) -> None:
+    def _check_memory(self) -> None:
         for number, one in self._cluster.brokers.items():
             with open(f"/proc/{one.pid}/status", encoding="ascii") as status:
                 mib = next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmHWM"))
@@ -349,7 +349,7 @@ def strained_cluster(directory: Path) -> Iterator[Strained]:
         yield Strained(cluster, ensemble, machines)
 
 
-def run(directory: Path, random: Random, seconds: float, producers: int) -> Outcome:
+def run(directory: Path, random: Random, seconds: float, producers: int) -> StrainResult:
     """Inject faults for so many seconds, at least one of each kind."""
     with strained_cluster(directory) as strained:
         return Campaign(random, strained, producers).run(seconds)

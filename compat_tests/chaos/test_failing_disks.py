@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import TopicPartition
 
-from compat_tests.chaos.disk_faults import LEAVES_WITHIN_S, leaves_a_full_disk
+from compat_tests.chaos.disk_faults import LEAVES_WITHIN_S, stops_on_full_disk
 from compat_tests.chaos.loop_image import LoopImage
 from compat_tests.confluent.clients import (
     Delivery,
@@ -100,7 +100,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, disk: LoopImage) -> None:
         disk.fill(10 * LARGE_SIZE_BYTES)
         outcomes = (writer.write(size_bytes=LARGE_SIZE_BYTES) for _ in range(50))
         assert next(filter(None, outcomes), None) == STORAGE_ERROR
-        if leaves_a_full_disk(broker):
+        if stops_on_full_disk(broker):
             assert broker.log_path.read_text().count("the last log dir went offline") == 1
             assert "Traceback" not in broker.log_path.read_text()
             disk.empty()

@@ -6,7 +6,16 @@ from collections import Counter
 
 import pytest
 
-from compat_tests.chaos.fault_plan import COMES_LATER, FAULTS, NO_FAULT, SAYS_WHICH_FROM, Api, Fault, Plan, block_length
+from compat_tests.chaos.fault_plan import (
+    COMES_LATER,
+    FAULTS,
+    NAMES_TRANSACTION_FROM,
+    NO_FAULT,
+    Api,
+    Fault,
+    Plan,
+    block_length,
+)
 
 NEWEST = 99
 OLD = 3
@@ -28,7 +37,7 @@ def test_each_fault_hits_once_in_each_block(api: Api) -> None:
 
 @pytest.mark.parametrize("api", Api)
 def test_requests_that_cannot_name_their_transaction_come_late_only_if_merciless(api: Api) -> None:
-    spared = COMES_LATER if api in SAYS_WHICH_FROM else frozenset[Fault]()
+    spared = COMES_LATER if api in NAMES_TRANSACTION_FROM else frozenset[Fault]()
     assert faults(Plan(1), api, OLD, 0).keys() == ONCE.keys() - spared
     assert faults(Plan(1, is_merciless=True), api, OLD, 0) == ONCE
 

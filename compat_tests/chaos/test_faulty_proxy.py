@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from compat_tests.chaos.fault_plan import NO_FAULT, UNTIL_LET_GO_S, Api, Decision, Fault
+from compat_tests.chaos.fault_plan import NO_FAULT, UNTIL_RELEASED_S, Api, Decision, Fault
 from compat_tests.chaos.faulty_proxy import FaultyProxy
 from compat_tests.confluent.clients import wait_until
 from compat_tests.harness.wire import WireConnection, request_frame
@@ -125,7 +125,7 @@ def test_a_request_is_delayed_and_all_behind_it() -> None:
 
 
 def test_a_connection_is_held_until_its_release_and_its_held_requests_are_recorded() -> None:
-    with scene(Fault.REQUEST_DELAYED, UNTIL_LET_GO_S) as (broker, proxy, client):
+    with scene(Fault.REQUEST_DELAYED, UNTIL_RELEASED_S) as (broker, proxy, client):
         send(client, 1, api=PLAIN)
         assert receive(client) == 1
         send(client, 2)
@@ -134,10 +134,16 @@ def test_a_connection_is_held_until_its_release_and_its_held_requests_are_record
             send(another, 4)
             assert receive(another) == 4
         assert [number for _, number in broker.came] == [1, 4]
-        proxy.let_go()
+        proxy.release_held()
         assert [receive(client), receive(client)] == [2, 3]
-        assert [landed.frame for landed in proxy.landed()] == [frame(Api.END_TXN, 2), frame(OTHER, 3)]
-        assert all(landed.reply is not None and landed.reply.endswith(landed.frame) for landed in proxy.landed())
+        assert [late_request.frame for late_request in proxy.late_requests()] == [
+            frame(Api.END_TXN, 2),
+            frame(OTHER, 3),
+        ]
+        assert all(
+            late_request.reply is not None and late_request.reply.endswith(late_request.frame)
+            for late_request in proxy.late_requests()
+        )
 
 
 def test_a_reply_is_delayed_and_all_behind_it() -> None:
@@ -184,10 +190,10 @@ def test_a_late_request_arrives_behind_its_retry() -> None:
             send(again, 3)
             assert receive(again) == 3  # the answer to the late request is not sent to this client
         assert broker.came == [(2, 2), (3, 1), (2, 3)]
-        [landed] = proxy.landed()
-        assert (landed.fault, landed.frame) == (Fault.LATE, frame(Api.END_TXN, 1))
-        assert landed.reply is not None
-        assert landed.reply.endswith(landed.frame)
+        [late_request] = proxy.late_requests()
+        assert (late_request.fault, late_request.frame) == (Fault.LATE, frame(Api.END_TXN, 1))
+        assert late_request.reply is not None
+        assert late_request.reply.endswith(late_request.frame)
 
 
 def test_a_duplicate_comes_once_more() -> None:
@@ -196,7 +202,7 @@ def test_a_duplicate_comes_once_more() -> None:
         assert [receive(client), receive(client)] == [1, 2]
         wait_until(lambda: proxy.held == 0, "it is not sent")
         assert broker.came == [(1, 1), (1, 2), (2, 1)]
-        assert [landed.fault for landed in proxy.landed()] == [Fault.DUPLICATED]
+        assert [late_request.fault for late_request in proxy.late_requests()] == [Fault.DUPLICATED]
 
 
 def test_once_faults_are_over_nothing_is_hit() -> None:

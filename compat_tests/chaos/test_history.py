@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.chaos.history import UNTOLD, Found, History, Place
+from compat_tests.chaos.history import NO_OFFSET, Found, History, Place
 
 LOG = [Found(Place(0, offset), f"w.{offset}") for offset in range(4)]
 
@@ -48,5 +48,5 @@ def test_a_record_acknowledged_without_an_offset_must_be_once_in_its_partition(
     read: list[Found], expected: list[str]
 ) -> None:
     history = History()
-    history.ack(0, UNTOLD, "w.1")
+    history.ack(0, NO_OFFSET, "w.1")
     assert [line.partition(" x ")[0] for line in history.check(read)] == expected

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from compat_tests.chaos.campaign import SEED
 from compat_tests.chaos.fault_plan import COMES_LATER, FAULTS, Api, Plan, block_length, may_be_late
 from compat_tests.chaos.faulty_proxy import FaultyProxy
-from compat_tests.chaos.landed import answers, told_of
+from compat_tests.chaos.late_replies import answers, line_of
 from compat_tests.chaos.transformation import (
     BROKER_CONFIG,
     INPUT,
@@ -75,8 +75,8 @@ def test_late_requests_are_not_taken_for_others(tmp_path: Path) -> None:
                 create_topic(broker, topic, PARTITIONS, TOPIC_CONFIG)
             campaign = Campaign(broker, tmp_path, proxy.bootstrap, RECORDS_PER_S)
             anomalies = play(campaign, broker, proxy)
-        summary = told(campaign, proxy, anomalies)
-    (tmp_path / "late.txt").write_text("".join(f"{told_of(each)}\n" for each in proxy.landed()))
+        summary = summary_of(campaign, proxy, anomalies)
+    (tmp_path / "late.txt").write_text("".join(f"{line_of(each)}\n" for each in proxy.late_requests()))
     print(summary)
     note_for_ledger(summary)
     assert not anomalies, f"seed {SEED}: {anomalies}; see {tmp_path}\n{broker.log_tail()}"
@@ -122,7 +122,7 @@ def open_partitions(broker: Broker) -> list[str]:
     return []
 
 
-def told(campaign: Campaign, proxy: FaultyProxy, anomalies: list[str]) -> str:
+def summary_of(campaign: Campaign, proxy: FaultyProxy, anomalies: list[str]) -> str:
     """A line for the ledger."""
     faults = Counter[str]()
     for (api, _), count in proxy.faults().items():
@@ -131,7 +131,7 @@ def told(campaign: Campaign, proxy: FaultyProxy, anomalies: list[str]) -> str:
     return (
         f"seed {SEED}, {campaign.count('committed')} transactions committed, {campaign.count('aborted')} aborted, "
         f"{KILLS} transformers killed, {campaign.restarts} fenced or failed, "
-        f"faults: {by_api}; answers to what came late: {answers(proxy.landed())}; {len(anomalies)} anomalies"
+        f"faults: {by_api}; answers to what came late: {answers(proxy.late_requests())}; {len(anomalies)} anomalies"
     )
 
 

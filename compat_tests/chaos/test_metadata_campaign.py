@@ -19,9 +19,9 @@ SEED = int(os.environ.get("KAFKAWIRE_METADATA_SEED", "1"))
 def test_acknowledged_metadata_changes_survive_faults_of_brokers_and_zookeeper(tmp_path: Path) -> None:
     need_zookeeper_jars()
     campaign = metadata_campaign.run(tmp_path, SEED, CHANGES)
-    told, blows = campaign.told, campaign.blows.counts
-    summary = f"{told.changes} changes acknowledged, {told.unanswered} connections given up, errors {dict(told.errors)}"
-    print(f"\n{summary}; {dict(blows)}")
+    changes, faults = campaign.client_changes, campaign.faults.counts
+    summary = f"{changes.changes} changes acknowledged, {changes.unanswered} connections given up"
+    print(f"\n{summary}, errors {dict(changes.errors)}; {dict(faults)}")
     note_for_ledger(
-        f"{told.changes} changes acknowledged under {blows.total()} blows to brokers and ZooKeeper, 0 anomalies"
+        f"{changes.changes} changes acknowledged under {faults.total()} blows to brokers and ZooKeeper, 0 anomalies"
     )

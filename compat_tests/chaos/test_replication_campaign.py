@@ -13,9 +13,9 @@ from engine.tests.ledger import note_for_ledger
 if TYPE_CHECKING:
     from pathlib import Path
 
-WANTED = replication_campaign.Wanted(
+SETTINGS = replication_campaign.CampaignSettings(
     seconds=float(os.environ.get("KAFKAWIRE_CHAOS_REPLICATION_S", "25")),
-    blows=frozenset(filter(None, os.environ.get("KAFKAWIRE_CHAOS_BLOWS", "").split(","))),
+    faults=frozenset(filter(None, os.environ.get("KAFKAWIRE_CHAOS_BLOWS", "").split(","))),
     has_tier=os.environ.get("KAFKAWIRE_CHAOS_TIER") == "1",
 )
 
@@ -24,10 +24,10 @@ def test_acknowledged_records_survive_faults_of_brokers_and_their_disks(tmp_path
     need_kafka_jars()
     need_zookeeper_jars()
     print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
-    outcome = replication_campaign.run(tmp_path, SEED, WANTED)
+    outcome = replication_campaign.run(tmp_path, SEED, SETTINGS)
     summary = f"seed {SEED}, {outcome}"
     print(summary)
     note_for_ledger(summary)
     assert not outcome.anomalies, f"seed {SEED}, {tmp_path}: {outcome.anomalies}"
-    assert outcome.acked > 10 * WANTED.seconds, "too few acknowledgements for blows to mean anything"
-    assert bool(outcome.tiered) == WANTED.has_tier
+    assert outcome.acked > 10 * SETTINGS.seconds, "too few acknowledgements for blows to mean anything"
+    assert bool(outcome.tiered) == SETTINGS.has_tier

@@ -9,8 +9,8 @@ import re
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, fetch_requests, produce_requests
+from benchmarks.lib.load import run_load
+from benchmarks.lib.wire_requests import batch_of, fetch_requests, produce_requests
 from compat_tests.confluent.clients import create_topic
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.requirements import need_command

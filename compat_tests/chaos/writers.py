@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
-from compat_tests.chaos.history import UNTOLD
+from compat_tests.chaos.history import NO_OFFSET
 from compat_tests.confluent.clients import producer
 from compat_tests.harness.apache_kafka import CLASSPATH, LOGGING, QUICK_JVM
 from compat_tests.harness.host import Host
@@ -76,7 +76,7 @@ class ConfluentWriter:
         self._stopping = threading.Event()
         self._at_work = threading.Event()
         self._failed: list[str] = []
-        self._left = 0
+        self._unsent = 0
         self._client = producer(
             broker,
             enable_idempotence=True,
@@ -102,7 +102,7 @@ class ConfluentWriter:
                 self._client.produce(self._topic, value, partition=partition, on_delivery=self._on_ack)
                 number += 1
             self._stopping.wait(self._pause_s)  # a poll would end with the first acknowledgement
-        self._left = self._client.flush(FINISH_TIMEOUT_S)
+        self._unsent = self._client.flush(FINISH_TIMEOUT_S)
 
     def _on_ack(self, error: object, message: Message) -> None:
         """Note an acknowledgement. It has no offset if librdkafka concludes it from the acknowledgement of a later
@@ -113,14 +113,14 @@ class ConfluentWriter:
         partition, offset, value = message.partition(), message.offset(), message.value()
         assert partition is not None
         assert isinstance(value, bytes)
-        self._history.ack(partition, UNTOLD if offset is None else offset, unpadded(value.decode()))
+        self._history.ack(partition, NO_OFFSET if offset is None else offset, unpadded(value.decode()))
         self._at_work.set()
 
     def finish(self) -> None:
         self._stopping.set()
         self._thread.join()
         assert not self._failed, f"{self._name}: {len(self._failed)} records failed: {self._failed[:3]}"
-        assert not self._left, f"{self._name}: {self._left} records are still under way"
+        assert not self._unsent, f"{self._name}: {self._unsent} records are still under way"
 
 
 class WriterProcess:

@@ -50,30 +50,30 @@ class Member:
         self._is_process = is_process
         self._is_open = True
 
-    def _stories(self) -> str:
-        return "\n".join(member.story() for member in self._group)
+    def _event_summaries(self) -> str:
+        return "\n".join(member.event_summary() for member in self._group)
 
-    def story(self) -> str:
+    def event_summary(self) -> str:
         """The last events of the member, for a complaint."""
-        told = "\n".join(f"  {event}"[:300] for event in self.events[-12:])
-        return f"{self._name} ({'open' if self._is_open else 'ended'})\n{told}\n{self._host.complaints()}"
+        lines = "\n".join(f"  {event}"[:300] for event in self.events[-12:])
+        return f"{self._name} ({'open' if self._is_open else 'ended'})\n{lines}\n{self._host.complaints()}"
 
     @property
     def events(self) -> list[Event]:
         return self._host.events(self._name)
 
-    def told(self, kind: str) -> list[Event]:
+    def events_of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event["event"] == kind]
 
     @property
     def owned(self) -> list[Partition]:
-        told = self.told("assignment")
-        return [(topic, partition) for topic, partition in told[-1]["partitions"]] if told else []
+        assignments = self.events_of("assignment")
+        return [(topic, partition) for topic, partition in assignments[-1]["partitions"]] if assignments else []
 
     @property
     def seen(self) -> list[tuple[str, int, int, str]]:
         """Topic, partition, offset and value of every record, in the order of reading."""
-        return [tuple(record) for event in self.told("records") for record in event["records"]]
+        return [tuple(record) for event in self.events_of("records") for record in event["records"]]
 
     @property
     def rebalances(self) -> int:
@@ -81,20 +81,22 @@ class Member:
         return sum(event["event"] in ("assigned", "revoked", "lost") for event in self.events)
 
     def wait(self, condition: Callable[[], bool], complaint: str, timeout_s: float = TIMEOUT_S) -> None:
-        self._host.wait(condition, lambda: f"{complaint}; the ends of their stories:\n{self._stories()}", timeout_s)
+        self._host.wait(
+            condition, lambda: f"{complaint}; the ends of their stories:\n{self._event_summaries()}", timeout_s
+        )
 
     def owns(self, count: int, timeout_s: float = TIMEOUT_S) -> None:
         self.wait(lambda: len(self.owned) == count, f"does not own {count} partitions", timeout_s)
 
-    def tell(self, command: str, **fields: object) -> None:
+    def send_command(self, command: str, **fields: object) -> None:
         self._host.send({"member": self._name, "do": command, **fields})
 
     def ask(self, command: str, **fields: object) -> Any:
         """Send a command, wait until it is done, and return its result."""
-        before = len(self.told("done"))
-        self.tell(command, **fields)
-        self.wait(lambda: len(self.told("done")) > before, f"{command} is not done")
-        return self.told("done")[-1]["result"]
+        before = len(self.events_of("done"))
+        self.send_command(command, **fields)
+        self.wait(lambda: len(self.events_of("done")) > before, f"{command} is not done")
+        return self.events_of("done")[-1]["result"]
 
     def close(self) -> None:
         """Close the consumer, as an application does at its end."""

@@ -70,7 +70,7 @@ def committed(*members: Member) -> dict[int, int]:
     """The greatest offset of each partition whose commit was acknowledged."""
     found: dict[int, int] = {}
     for member in members:
-        for event in member.told("committed"):
+        for event in member.events_of("committed"):
             for _, partition, offset in event["offsets"]:
                 found[partition] = max(offset, found.get(partition, 0))
     return found
@@ -78,8 +78,8 @@ def committed(*members: Member) -> dict[int, int]:
 
 def has_gone_on(member: Member) -> Callable[[], bool]:
     """Whether the group has committed something since."""
-    before = len(member.told("committed"))
-    return lambda: len(member.told("committed")) > before
+    before = len(member.events_of("committed"))
+    return lambda: len(member.events_of("committed")) > before
 
 
 @pytest.mark.parametrize("client", CLIENTS)

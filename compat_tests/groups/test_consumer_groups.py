@@ -71,7 +71,7 @@ def read_all(member: Member) -> None:
     """Waits until both partitions are read and committed to their ends."""
 
     def is_done() -> bool:
-        ends = {(row[1], row[2]) for event in member.told("committed") for row in event["offsets"]}
+        ends = {(row[1], row[2]) for event in member.events_of("committed") for row in event["offsets"]}
         return {(0, RECORDS), (1, RECORDS)} <= ends
 
     member.wait(is_done, "not all is committed")

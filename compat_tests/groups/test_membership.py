@@ -77,12 +77,12 @@ def test_a_member_that_does_not_poll_loses_its_partitions_until_it_polls_again(
     group = party(client)
     slow, quick = (group.start(max_poll_interval_ms=SESSION_TIMEOUT_MS + 500) for _ in range(2))
     share([slow, quick], [2, 2])
-    slow.tell("idle", seconds=14)
+    slow.send_command("idle", seconds=14)
     quick.owns(PARTITIONS)
-    assert not slow.told("done"), "it was to be busy for longer"
+    assert not slow.events_of("done"), "it was to be busy for longer"
     fill(broker, topic, PARTITIONS, range(5))
     all_seen(5, quick)
-    slow.wait(lambda: bool(slow.told("done")), "is still busy")
+    slow.wait(lambda: bool(slow.events_of("done")), "is still busy")
     share([slow, quick], [2, 2])
     fill(broker, topic, PARTITIONS, range(5, 10))
     all_seen(10, slow, quick)

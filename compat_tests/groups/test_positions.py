@@ -41,7 +41,9 @@ def test_pause_resume_seek_and_notes(broker: Broker, topic: str, party: NewParty
     reads(member, 0, [0, 1, 2, 3, 4])
     member.ask("seek", partitions=[(topic, 1)], offset=4)
     reads(member, 1, [0, 1, 2, 3, 4, 4])
-    member.wait(lambda: member.told("committed")[-1]["offsets"] == [[topic, 1, 5]], "what was read is not committed")
+    member.wait(
+        lambda: member.events_of("committed")[-1]["offsets"] == [[topic, 1, 5]], "what was read is not committed"
+    )
     member.ask("commit", partitions=[(topic, 0)], offset=2, metadata="Lesezeichen: ½ gelesen")
     member.close()
     successor = group.start(session_timeout_ms=PATIENT_MS)

@@ -9,8 +9,8 @@ import trio
 from compat_tests.harness.tools import java_tool
 from compat_tests.java.commands import TOOLS
 from engine.api import Outcome
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.partitions.tests.test_transactions import DIRECTORY, SMALL, append, end, opened
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import running
 
 if TYPE_CHECKING:

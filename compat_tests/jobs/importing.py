@@ -64,7 +64,7 @@ def imported(source: Broker, target: Broker, topic: str, *more: str, code: int =
     """The report of an import that has ended with that exit code; in a single process, unless it is given workers."""
     done = run(*asked(source, target, topic, *(() if "--workers" in more else ONE), *more))
     assert done.code == code, done
-    return done.report or {"reason": done.told.splitlines()[-1]}
+    return done.report or {"reason": done.stderr.splitlines()[-1]}
 
 
 def fill(broker: Broker, topic: str, transactions: int = 12, records: int = 40, value_bytes: int = 20) -> None:

@@ -40,10 +40,10 @@ STOPPED = ("-m", "compat_tests.jobs.stopped")
 
 @dataclass(frozen=True)
 class Run:
-    """The result of a run. `told`: its standard error; `report`: the JSON that it wrote, if it came so far."""
+    """The result of a run. `stderr`: its standard error; `report`: the JSON that it wrote, if it came so far."""
 
     code: int
-    told: str
+    stderr: str
     report: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -60,8 +60,8 @@ def table_words(lake: Lake, argument: str) -> list[str]:
         "iceberg": f"iceberg:{CATALOG}/db.events",
     }
     options = lake.catalog if lake.kind == "iceberg" else {}
-    told = [word for name, value in options.items() for word in ("--table-option", f"{name}={value}")]
-    return [argument, names[lake.kind], *told]
+    options_given = [word for name, value in options.items() for word in ("--table-option", f"{name}={value}")]
+    return [argument, names[lake.kind], *options_given]
 
 
 def begin(*words: str, module: Sequence[str] = JOBS) -> subprocess.Popen[str]:
@@ -77,21 +77,21 @@ def begin(*words: str, module: Sequence[str] = JOBS) -> subprocess.Popen[str]:
 
 
 def finished(process: subprocess.Popen[str]) -> Run:
-    out, told = process.communicate(timeout=DONE_WITHIN_S)
-    return Run(process.returncode, told, json.loads(out) if out else {})
+    out, stderr = process.communicate(timeout=DONE_WITHIN_S)
+    return Run(process.returncode, stderr, json.loads(out) if out else {})
 
 
 def run(*words: str, module: Sequence[str] = JOBS) -> Run:
     """Run a job to its end; in this process, if it has no workers."""
     if module != JOBS or ONE not in pairwise(words):
         return finished(begin(*words, module=module))
-    out, told = io.StringIO(), io.StringIO()
-    with _handlers_kept(), redirect_stdout(out), redirect_stderr(told):
+    out, stderr = io.StringIO(), io.StringIO()
+    with _handlers_kept(), redirect_stdout(out), redirect_stderr(stderr):
         try:
             code = main([*words, "--report", "-", "--quiet"])
         except SystemExit as left:  # by the parser of the arguments
             code = int(left.code or 0)
-    return Run(code, told.getvalue(), json.loads(out.getvalue()) if out.getvalue() else {})
+    return Run(code, stderr.getvalue(), json.loads(out.getvalue()) if out.getvalue() else {})
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def test_all_copies_are_in_order_and_a_flipped_bit_is_named(broker: TieredKafkaw
 
     wait_until(is_copied, "not all is copied", 60)
     whole = audit(broker, topic, *sealed(broker), "--records", workers=2)
-    assert (whole.code, whole.report["findings"], whole.told) == (0, [], "")
+    assert (whole.code, whole.report["findings"], whole.stderr) == (0, [], "")
     assert whole.counts["files"] >= 6
     assert whole.counts["fetched"] == 2
     without = audit(broker, topic)
@@ -58,7 +58,7 @@ def test_all_copies_are_in_order_and_a_flipped_bit_is_named(broker: TieredKafkaw
     flip(path, 2000)
     found = audit(broker, topic, *sealed(broker))
     assert found.code == 1
-    assert found.told.startswith("audit: 1 findings: ")
+    assert found.stderr.startswith("audit: 1 findings: ")
     (finding,) = found.report["findings"]
     assert (finding["kind"], finding["partition"], finding["file"]) == ("batch", 0, str(path))
     assert finding["segment"] == int(path.stem)
@@ -136,5 +136,5 @@ def test_an_audit_fetches_and_checks_segments_that_are_not_sealed(tmp_path: Path
 def test_a_topic_that_is_not_there_is_not_audited(broker: TieredKafkawire) -> None:
     found = audit(broker, "nowhere")
     assert (found.code, found.report["outcome"]) == (1, "stopped")
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in found.told
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in found.stderr
     assert run("audit", "--topic", "nowhere").code == 2

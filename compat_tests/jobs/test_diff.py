@@ -44,7 +44,7 @@ def test_topics_of_two_clusters(broker: Broker, other: Kafkawire, topic: str) ->
         fill(one, topic, 3, 3000)
     there = f"{other.bootstrap}/{topic}"
     same = diff(broker, topic, there, *CONTENT, workers=2)
-    assert (same.code, same.report["findings"], same.told) == (0, [], "")
+    assert (same.code, same.report["findings"], same.stderr) == (0, [], "")
     assert (same.counts["left_rows"], same.counts["right_rows"]) == (3000, 3000)
     send(other, topic, [7, 8])
     found = diff(broker, topic, there, *CONTENT)

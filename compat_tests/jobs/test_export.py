@@ -69,7 +69,7 @@ def assert_all(lake: Lake, counts: Sequence[int] = (ROWS, ROWS)) -> None:
 
 
 def done(found: Run) -> Run:
-    assert found.code == 0, found.told
+    assert found.code == 0, found.stderr
     return found
 
 
@@ -159,9 +159,9 @@ def test_racing_exporters_commit_once(broker: Broker, filled: str, lake: Lake, t
     wait_until(lambda: len(list(tmp.glob(f"{READY}-*"))) == 2, "they do not come to a commit", 60)
     (tmp / GO).touch()
     found = sorted((finished(racer) for racer in racers), key=lambda one: one.code)
-    assert [one.code for one in found] == [0, 1], [one.told for one in found]
-    assert found[1].told.startswith("export: Superseded: job ")
-    assert found[1].told.count("\n") == 1
+    assert [one.code for one in found] == [0, 1], [one.stderr for one in found]
+    assert found[1].stderr.startswith("export: Superseded: job ")
+    assert found[1].stderr.count("\n") == 1
     assert_all(lake)
 
 
@@ -232,7 +232,7 @@ def test_a_column_more(broker: Broker, topic: str, tmp_path: Path) -> None:
     send(broker, topic, [b'{"id": 2, "city": "Bern"}'])
     more = json_words(tmp_path, [*SCHEMA, {"name": "city", "type": "string"}])
     refused = run(*words(broker, topic, lake, *more))
-    assert (refused.code, refused.told) == (2, "export: rows do not fit the table: the table has no column city\n")
+    assert (refused.code, refused.stderr) == (2, "export: rows do not fit the table: the table has no column city\n")
     DeltaTable(lake.place).alter.add_columns(Field("city", PrimitiveType("string")))
     done(run(*words(broker, topic, lake, *more)))
     assert rows(lake, "id", "city") == [(1, None), (2, "Bern")]
@@ -249,7 +249,7 @@ def test_a_topic_that_was_created_again_is_refused(broker: Broker, topic: str, t
     send(broker, topic, values(20))
     refused = run(*words(broker, topic, lake, *ONE))
     assert refused.code == 2
-    assert "it was deleted and created again" in refused.told
+    assert "it was deleted and created again" in refused.stderr
     assert done(run(*words(broker, topic, lake, *ONE, "--job", "second"))).counts["rows"] == 20
 
 

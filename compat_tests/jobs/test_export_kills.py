@@ -85,9 +85,9 @@ def test_an_export_killed_at_each_step_has_each_row_once(broker: Broker, topic: 
     for point in points:
         assert run(*point, *asked, module=STOPPED).code == -signal.SIGKILL, f"{point} was not reached"
     last = run(*asked)
-    assert last.code == 0, last.told
+    assert last.code == 0, last.stderr
     verified = run("verify", *told, *table_words(lake, "--table"))
-    assert (verified.code, verified.counts["table_rows"]) == (0, ROWS), verified.told
+    assert (verified.code, verified.counts["table_rows"]) == (0, ROWS), verified.stderr
     assert_all(lake)
     assert_sizes(lake)
     files = len(lake.table().files())

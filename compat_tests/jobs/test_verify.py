@@ -38,7 +38,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredKafkawire
 
 def export(broker: Kafkawire, topic: str, table: str, *words: str) -> Run:
     found = run("export", *where(broker, topic), "--to", table, "--file-size", "300KiB", "--workers", "1", *words)
-    assert (found.code, found.told) == (0, "")
+    assert (found.code, found.stderr) == (0, "")
     return found
 
 
@@ -75,7 +75,7 @@ def test_verify_finds_an_export_equal_and_names_each_changed_row(
     assert len(list(folder.glob("*.parquet"))) > 4
     for words in ((), sealed(broker)):
         same = verify(broker, topic, table, *words, workers=2)
-        assert (same.code, same.report["findings"], same.told) == (0, [], "")
+        assert (same.code, same.report["findings"], same.stderr) == (0, [], "")
         assert (same.counts["log_rows"], same.counts["table_rows"]) == (6000, 6000)
     for change, kinds in ((lose, ["missing"]), (double, ["doubled"]), (damage, ["different"])):
         shutil.copytree(folder, tmp_path / change.__name__)
@@ -84,7 +84,7 @@ def test_verify_finds_an_export_equal_and_names_each_changed_row(
         assert found.code == 1
         place = {"of": "rows", "partition": 1, "first": 1234, "last": 1234, "rows": 1}
         assert found.report["findings"] == [{"kind": kind, **place} for kind in kinds]
-        assert found.told.startswith("verify: 1 findings: ")
+        assert found.stderr.startswith("verify: 1 findings: ")
     change_rows(folder, 0, 77, move)
     found = verify(broker, topic, table)
     assert [(one["kind"], one["partition"], one["first"]) for one in found.report["findings"]] == [
@@ -103,7 +103,7 @@ def test_executors_of_spark_compare_as_well(
     table = f"parquet:{tmp_path}/table"
     export(broker, topic, table)
     same = verify(broker, topic, table, *sealed(broker), "--spark")
-    assert same.code == 0, same.told
+    assert same.code == 0, same.stderr
     assert (same.counts["log_rows"], same.counts["table_rows"]) == (2000, 2000)
 
 

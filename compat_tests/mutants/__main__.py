@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from compat_tests.mutants.trial import Outcome, apply_mutant, mutants, try_mutant
+from compat_tests.mutants.trial import TrialResult, apply_mutant, mutants, try_mutant
 from engine.tests.ledger import note_for_ledger
 
 COMMAND = "python -m compat_tests.mutants"
@@ -29,12 +29,12 @@ def arguments() -> argparse.Namespace:
     return asked
 
 
-def report(outcome: Outcome) -> None:
-    mutant, found = outcome.mutant, outcome.finding
+def report(result: TrialResult) -> None:
+    mutant, found = result.mutant, result.finding
     if found is None:
-        print(f"{mutant}: NOT CAUGHT within {outcome.seconds:.0f} s", flush=True)
+        print(f"{mutant}: NOT CAUGHT within {result.seconds:.0f} s", flush=True)
         return
-    print(f"{mutant}: caught by {outcome.test} after {outcome.seconds:.0f} s: {found.words[:200]}")
+    print(f"{mutant}: caught by {result.test} after {result.seconds:.0f} s: {found.words[:200]}")
     print(f"  {COMMAND} {mutant} --plant /tmp/{mutant} && cd /tmp/{mutant} && PYTHONPATH=. {found.command}", flush=True)
 
 

@@ -189,7 +189,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialResult:
     """The test that caught a mutant, and its finding; None if no test caught it."""
 
     mutant: str
@@ -228,7 +228,7 @@ def apply_mutant(mutant: str, directory: Path) -> None:
     subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True)
 
 
-def try_mutant(mutant: str, directory: Path) -> Outcome:
+def try_mutant(mutant: str, directory: Path) -> TrialResult:
     """Run the tests one after the other, until one of them catches the mutant or `CAUGHT_WITHIN_S` is over."""
     started_s = time.monotonic()
     for test in finders_of(mutant):
@@ -237,8 +237,8 @@ def try_mutant(mutant: str, directory: Path) -> Outcome:
             break
         finding = run(test, directory, left_s)
         if finding is not None:
-            return Outcome(mutant, time.monotonic() - started_s, test.name, finding)
-    return Outcome(mutant, time.monotonic() - started_s)
+            return TrialResult(mutant, time.monotonic() - started_s, test.name, finding)
+    return TrialResult(mutant, time.monotonic() - started_s)
 
 
 def run(test: MutantTest, directory: Path, timeout_s: float) -> Finding | None:

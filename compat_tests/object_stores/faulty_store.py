@@ -29,9 +29,9 @@ from compat_tests.object_stores.store_faults import (
     COMES_LATER,
     NO_FAULT,
     OF_WHAT_WAS_READ,
-    Asked,
     Decision,
     Fault,
+    StoreRequest,
     kind_of,
 )
 
@@ -202,10 +202,10 @@ class FaultyStore:
             return await client.send_damaged(reply, decision.fault)
         return await client.send_reply(reply)
 
-    def _decide(self, request: _Request) -> tuple[Asked, Decision]:
+    def _decide(self, request: _Request) -> tuple[StoreRequest, Decision]:
         kind = kind_of(request.method, request.key)
         self._requests[kind] += 1
-        asked = Asked(request.method, request.key, self._requests[kind])
+        asked = StoreRequest(request.method, request.key, self._requests[kind])
         decision = NO_FAULT if self._is_calm else self._plan.decide(asked)
         if decision.fault is not Fault.NONE:
             self._faults[kind, decision.fault] += 1

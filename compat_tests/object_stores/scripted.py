@@ -94,18 +94,18 @@ class ScriptedServer:
         with connection, suppress(OSError):
             while (request := self._receive(connection)) is not None:
                 self.requests.append(request)
-                told = self.answer(request)
-                self._send(connection, told)
-                if told.stalls:
+                response = self.answer(request)
+                self._send(connection, response)
+                if response.stalls:
                     self._over.wait(STALLED_S)
-                if told.closes or told.stalls:
+                if response.closes or response.stalls:
                     return
 
-    def _send(self, connection: socket.socket, told: Reply) -> None:
-        if not told.drips:
-            connection.sendall(told.data)
+    def _send(self, connection: socket.socket, response: Reply) -> None:
+        if not response.drips:
+            connection.sendall(response.data)
             return
-        for byte in told.data:
+        for byte in response.data:
             connection.sendall(bytes([byte]))
             if self._over.wait(DRIP_S):
                 return
@@ -114,22 +114,22 @@ class ScriptedServer:
         """The next request; None if the client has gone, or the test is over."""
         received = b""
         while b"\r\n\r\n" not in received:
-            some = self._some(connection)
-            if not some:
+            chunk = self._receive_chunk(connection)
+            if not chunk:
                 return None
-            received += some
+            received += chunk
         head, _, body = received.partition(b"\r\n\r\n")
         first, *lines = head.decode().split("\r\n")
         method, target, _ = first.split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         while len(body) < int(headers.get("content-length", "0")):
-            some = self._some(connection)
-            if not some:
+            chunk = self._receive_chunk(connection)
+            if not chunk:
                 return None
-            body += some
+            body += chunk
         return Request(method, target, headers, body)
 
-    def _some(self, connection: socket.socket) -> bytes:
+    def _receive_chunk(self, connection: socket.socket) -> bytes:
         while not self._over.is_set():
             with suppress(TimeoutError):
                 return connection.recv(65536)

@@ -38,7 +38,7 @@ COMES_LATER = (Fault.LATE, Fault.AFTER_DELETE)
 OF_WHAT_WAS_READ = (Fault.SHORT_BODY, Fault.STALLED_BODY, Fault.FLIPPED_BODY)
 
 
-class Asked(NamedTuple):
+class StoreRequest(NamedTuple):
     """A request. A listing is a LIST of its prefix; `number` counts the requests of the same kind."""
 
     method: str
@@ -71,7 +71,7 @@ NO_FAULT = Decision()
 
 
 class Planner(Protocol):
-    def decide(self, asked: Asked) -> Decision:
+    def decide(self, request: StoreRequest) -> Decision:
         """Decide about the next request, on the proxy's thread."""
 
 
@@ -81,5 +81,5 @@ class Always:
 
     decision: Decision = NO_FAULT
 
-    def decide(self, _asked: Asked) -> Decision:
+    def decide(self, _request: StoreRequest) -> Decision:
         return self.decision

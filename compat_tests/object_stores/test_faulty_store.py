@@ -16,7 +16,7 @@ from compat_tests.harness.s3_server import S3Server, s3_server
 from compat_tests.object_stores.clients import store_at
 from compat_tests.object_stores.faulty_store import FaultyStore
 from compat_tests.object_stores.gate import Gate
-from compat_tests.object_stores.store_faults import NO_FAULT, Always, Asked, Decision, Fault, kind_of
+from compat_tests.object_stores.store_faults import NO_FAULT, Always, Decision, Fault, StoreRequest, kind_of
 from tiering.object_store import Content, ObjectExists, StoreRefused, StoreUnavailable
 from tiering.probe import probe
 from tiering.stores import s3
@@ -57,8 +57,8 @@ class Script:
         self._kind = kind
         self._decision = decision
 
-    def decide(self, asked: Asked) -> Decision:
-        return self._decision if (asked.kind, asked.number) == (self._kind, 1) else NO_FAULT
+    def decide(self, request: StoreRequest) -> Decision:
+        return self._decision if (request.kind, request.number) == (self._kind, 1) else NO_FAULT
 
 
 @contextmanager
@@ -183,8 +183,8 @@ def test_a_bit_is_flipped(server: S3Server) -> None:
 
 def test_a_listing_is_stale(server: S3Server) -> None:
     class Second:
-        def decide(self, asked: Asked) -> Decision:
-            return Decision(Fault.STALE_LIST) if (asked.kind, asked.number) == ("LIST manifest", 2) else NO_FAULT
+        def decide(self, request: StoreRequest) -> Decision:
+            return Decision(Fault.STALE_LIST) if (request.kind, request.number) == ("LIST manifest", 2) else NO_FAULT
 
     bucket = server.make_bucket(f"bucket-{next(_numbers)}")
     with FaultyStore(server.endpoint, Second()) as proxy:

@@ -42,7 +42,7 @@ class Trouble:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.let_go()
+        self.release()
 
     def __call__(self, address: Address, timeout_s: float) -> Stream:
         if self.is_out_of_reach:
@@ -60,10 +60,10 @@ class Trouble:
     def reach(self) -> None:
         (self.path / "reached").touch()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         (self.path / "let go").touch()
 
-    def tell(self, outcome: str) -> None:
+    def note_outcome(self, outcome: str) -> None:
         """Note how the process that was held ended."""
         (self.path / "outcome.part").write_text(outcome)
         (self.path / "outcome.part").rename(self.path / "outcome")
@@ -145,6 +145,6 @@ class FaultyWriter(StreamWriter):
         try:
             super().commit(messages, batchId)
         except Exception as error:
-            self._trouble.tell(type(error).__name__)
+            self._trouble.note_outcome(type(error).__name__)
             raise
-        self._trouble.tell("done")
+        self._trouble.note_outcome("done")

@@ -101,7 +101,7 @@ class Campaign:
         self._proxy.end_faults()
         self._wait(lambda: not undecided(self._broker, SOURCE, PARTITIONS[SOURCE]), "the source stays open")
         self._driver.start()
-        self._let_the_orphan_go()
+        self._release_orphan()
         assert self._driver.wait(ENDS_WITHIN_S) == 0, self._driver.log_tail()
         self._wait(lambda: not undecided(self._broker, SINK, PARTITIONS[SINK]), "the sink stays open")
 
@@ -147,7 +147,7 @@ class Campaign:
 
     def _live(self, life: Life, following: Task) -> None:
         self._driver.start()
-        self._let_the_orphan_go()
+        self._release_orphan()
         self._wait_for_progress()
         self._driver.prepare(following)
         for target in life.targets:
@@ -169,51 +169,53 @@ class Campaign:
                 self._broker.kill()
                 self._broker.start()
             case Target.EXECUTOR:
-                kill(self._choice.choice(self._those(self._driver.executors)))
+                kill(self._choice.choice(self._running_processes(self._driver.executors)))
             case Target.WORKER:
-                group: list[int] = self._choice.choice(self._those(self._driver.workers))
+                group: list[int] = self._choice.choice(self._running_processes(self._driver.workers))
                 kill(self._choice.choice(group))
             case _:
                 self._driver.kill()
 
-    def _those(self, there: Callable[[], list[T]]) -> list[T]:
+    def _running_processes(self, there: Callable[[], list[T]]) -> list[T]:
         """The processes of a kind, once there are some."""
         found: list[T] = []
 
-        def is_somebody_there() -> bool:
+        def has_found() -> bool:
             found.extend(there())
             return bool(found)
 
-        self._wait(is_somebody_there, "there is nobody to be killed")
+        self._wait(has_found, "there is nobody to be killed")
         return found
 
     def _leave_an_orphan(self, held_at: Api[Any, Any]) -> None:
         self._losses.hold_next(held_at.key)
         self._wait(lambda: not self._losses.is_waiting, "nothing is committed")
-        self._orphan = Orphan(held_at, self._driver.kill_alone(), self._asked(OFFSET_FETCH), len(self._proxy.landed()))
+        self._orphan = Orphan(
+            held_at, self._driver.kill_alone(), self._request_count(OFFSET_FETCH), len(self._proxy.late_requests())
+        )
 
-    def _let_the_orphan_go(self) -> None:
+    def _release_orphan(self) -> None:
         """Release the orphan, if there is one, soon after InitProducerId of the next driver was answered, and wait for
         its end."""
         if self._orphan is None:
             return
         orphan, self._orphan = self._orphan, None
-        self._wait(lambda: self._asked(OFFSET_FETCH) > orphan.reads, "the next driver commits nothing")
+        self._wait(lambda: self._request_count(OFFSET_FETCH) > orphan.reads, "the next driver commits nothing")
         time.sleep(self._choice.uniform(0, COMMIT_S))
-        self._proxy.let_go()
+        self._proxy.release_held()
         self._wait(lambda: not any(map(is_running, orphan.processes)), "what has outlived its driver does not end")
-        self._orphans.judge(orphan.held_at, self._proxy.landed()[orphan.answers :])
+        self._orphans.judge(orphan.held_at, self._proxy.late_requests()[orphan.answers :])
 
     def _wait_for_a_moment(self) -> None:
         """Wait for a moment within a micro-batch, or soon after its commit has begun."""
         if self._choice.random() < 0.5:
-            before = self._asked(INIT_PRODUCER_ID)
+            before = self._request_count(INIT_PRODUCER_ID)
             deadline_s = time.monotonic() + COMMITS_WITHIN_S
-            while self._asked(INIT_PRODUCER_ID) == before and time.monotonic() < deadline_s:
+            while self._request_count(INIT_PRODUCER_ID) == before and time.monotonic() < deadline_s:
                 time.sleep(0.005)
         time.sleep(self._choice.uniform(0, CALM_MAX_S))
 
-    def _asked(self, api: Api[Any, Any]) -> int:
+    def _request_count(self, api: Api[Any, Any]) -> int:
         """The number of requests of an API so far."""
         return self._proxy.requests()[api.key, api.version]
 
@@ -246,5 +248,5 @@ def by_key(broker: Broker, topic: str, isolation: str = "read_committed") -> dic
     return found
 
 
-def counted(what: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} x {name}" for name, count in sorted(what.items())) or "none"
+def counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} x {name}" for name, count in sorted(counts.items())) or "none"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from compat_tests.chaos.fault_plan import NO_FAULT, UNTIL_LET_GO_S, Decision, Fault
+from compat_tests.chaos.fault_plan import NO_FAULT, UNTIL_RELEASED_S, Decision, Fault
 from spark_connectors.wire.api import Api
 from spark_connectors.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
 from spark_connectors.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
@@ -100,6 +100,6 @@ class Losses:
     def decide(self, api_key: int, version: int, number: int) -> Decision:
         if api_key == self._to_hold:
             self._to_hold = None
-            return Decision(Fault.REQUEST_DELAYED, UNTIL_LET_GO_S)
+            return Decision(Fault.REQUEST_DELAYED, UNTIL_RELEASED_S)
         choice = random.Random(f"{self._seed} {api_key} {version} {number}")
         return Decision(Fault.REPLY_LOST) if choice.random() < _LOST_BY_KEY.get(api_key, 0) else NO_FAULT

@@ -9,14 +9,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from compat_tests.chaos.landed import code
+from compat_tests.chaos.late_replies import code
 from compat_tests.spark.kill_plan import FENCED_AT
 from spark_connectors.wire.codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compat_tests.chaos.faulty_proxy import Landed
+    from compat_tests.chaos.faulty_proxy import LateRequest
     from spark_connectors.wire.api import Api
 
 FENCED: Final = {str(int(one)) for one in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)}
@@ -40,7 +40,7 @@ class Orphans:
         self._fenced = Counter[str]()
         self.anomalies: list[str] = []
 
-    def judge(self, held_at: Api[Any, Any], answers: Sequence[Landed]) -> None:
+    def judge(self, held_at: Api[Any, Any], answers: Sequence[LateRequest]) -> None:
         """Judge a process by the broker's answers since its release."""
         codes = list(map(code, answers))
         is_fenced = bool(FENCED & set(codes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from compat_tests.chaos.fault_plan import NO_FAULT, UNTIL_LET_GO_S, Fault
+from compat_tests.chaos.fault_plan import NO_FAULT, UNTIL_RELEASED_S, Fault
 from compat_tests.spark.kill_plan import COMMITTING, FENCED_AT, Losses, Target, lives
 from spark_connectors.wire.messages.end_txn import END_TXN
 
@@ -58,6 +58,6 @@ def test_a_request_is_held_once() -> None:
     losses.hold_next(END_TXN.key)
     assert losses.decide(-1, 0, 0) == NO_FAULT
     was_waiting = losses.is_waiting
-    assert losses.decide(END_TXN.key, 3, 0) == (Fault.REQUEST_DELAYED, UNTIL_LET_GO_S)
+    assert losses.decide(END_TXN.key, 3, 0) == (Fault.REQUEST_DELAYED, UNTIL_RELEASED_S)
     assert (was_waiting, losses.is_waiting) == (True, False)
     assert losses.decide(END_TXN.key, 3, 1).fault is not Fault.REQUEST_DELAYED

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compat_tests.chaos.fault_plan import UNTIL_LET_GO_S, Fault
-from compat_tests.chaos.faulty_proxy import Landed
+from compat_tests.chaos.fault_plan import UNTIL_RELEASED_S, Fault
+from compat_tests.chaos.faulty_proxy import LateRequest
 from compat_tests.spark.orphans import Orphans
 from spark_connectors.wire.api import SIZE_BYTES
 from spark_connectors.wire.codes import ErrorCode
@@ -14,11 +14,11 @@ from spark_connectors.wire.messages.offset_fetch import OFFSET_FETCH
 REQUEST = EndTxnRequest(transactional_id="a", producer_id=1, producer_epoch=0, committed=True)
 
 
-def answered(code: int) -> Landed:
+def answered(code: int) -> LateRequest:
     """An answer to EndTxn with that error code."""
     frame = bytes(END_TXN.encode(REQUEST, 1, "a")[SIZE_BYTES:])
     reply = b"\0\0\0\1\0" + bytes(4) + code.to_bytes(2, "big") + b"\0"
-    return Landed(0.0, Fault.REQUEST_DELAYED, UNTIL_LET_GO_S, frame, reply)
+    return LateRequest(0.0, Fault.REQUEST_DELAYED, UNTIL_RELEASED_S, frame, reply)
 
 
 def test_orphans_answered_with_a_fencing_error_count_as_fenced() -> None:

@@ -24,7 +24,7 @@ from compat_tests.transactions.readers import wait_for_markers
 from spark_connectors.sink.commit import NAME_PREFIX, commit
 from spark_connectors.sink.errors import Fenced
 from spark_connectors.sink.options import SinkOptions, sink_options
-from spark_connectors.sink.relay import Outcome
+from spark_connectors.sink.relay import RelayOutcome
 from spark_connectors.sink.staging import Staged, Task
 from spark_connectors.sink.task import stage
 from spark_connectors.wire import Cluster
@@ -298,7 +298,7 @@ def test_a_broker_dies_while_a_micro_batch_is_committed(
     wait_until(lambda: trouble.is_reached or not query.isActive, "nothing is committed", WITHIN_S)
     strict.kill()
     strict.start()
-    trouble.let_go()
+    trouble.release()
     await_end(query)
     assert copy.numbers() == list(range(RECORDS))
 
@@ -318,7 +318,7 @@ def test_rows_are_written_once_after_a_failed_task_and_a_dead_driver(copy: Copy,
     assert copy.is_empty()
     copy.run()
     assert copy.numbers() == list(range(RECORDS))
-    trouble.let_go()
+    trouble.release()
     wait_until(lambda: trouble.outcome is not None, "nothing is heard of the process that was held", WITHIN_S)
     assert trouble.outcome == "Fenced"
     assert copy.numbers() == list(range(RECORDS))
@@ -375,7 +375,7 @@ def staged(options: SinkOptions, query: str, batch_id: int) -> list[Staged]:
     return [stage(iter([rows]), Task(query, batch_id, 0, 0), options, lambda _: 1, lambda: 0)]
 
 
-def committed(options: SinkOptions, query: str, batch_id: int, connect: Connect = connect_tcp) -> Outcome:
+def committed(options: SinkOptions, query: str, batch_id: int, connect: Connect = connect_tcp) -> RelayOutcome:
     with Cluster(options.bootstrap, options.settings, connect=connect) as cluster:
         return commit(staged(options, query, batch_id), options, cluster)
 
@@ -392,16 +392,16 @@ def test_orphan_commit_process_is_fenced(
     the batch that was written meanwhile."""
     create_topic(broker, topic)
     options = options_of(broker, topic, tmp_path)
-    assert committed(options, topic, 0) is Outcome.WRITTEN
+    assert committed(options, topic, 0) is RelayOutcome.WRITTEN
     with ThreadPoolExecutor(1) as pool, Trouble(str(tmp_path), api.key) as trouble:
         orphan = pool.submit(committed, options, topic, 1, trouble)
         wait_until(lambda: trouble.is_reached or orphan.done(), "it does not come so far")
-        assert committed(options, topic, 1) is Outcome.WRITTEN
-        trouble.let_go()
+        assert committed(options, topic, 1) is RelayOutcome.WRITTEN
+        trouble.release()
         if api in (INIT_PRODUCER_ID, OFFSET_FETCH):
-            assert orphan.result() is Outcome.WRITTEN_BEFORE
+            assert orphan.result() is RelayOutcome.WRITTEN_BEFORE
         else:
             with pytest.raises(Fenced, match=f"this attempt to write for {NAME_PREFIX}{topic} is over"):
                 orphan.result()
-    assert committed(options, topic, 2) is Outcome.WRITTEN
+    assert committed(options, topic, 2) is RelayOutcome.WRITTEN
     assert numbers(spark, broker, topic) == list(range(30))

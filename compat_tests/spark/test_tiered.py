@@ -17,7 +17,7 @@ import pytest
 from compat_tests.harness.target import TARGET
 from compat_tests.spark.queries import OURS, STOCK, Connector, run_to_end
 from compat_tests.tiering.brokers import tiered_target
-from compat_tests.tiering.traffic import SEED, THREADS, WITHIN_S, Record, Seen, Traffic
+from compat_tests.tiering.traffic import SEED, THREADS, WITHIN_S, ReaderRecords, Record, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,13 +74,13 @@ def killed(traffic: Traffic) -> Iterator[None]:
         killing.result()
 
 
-def loaded(source: DataFrameReader, traffic: Traffic) -> Seen:
+def loaded(source: DataFrameReader, traffic: Traffic) -> ReaderRecords:
     return seen_in(source.load(), traffic)
 
 
-def seen_in(frame: DataFrame, traffic: Traffic) -> Seen:
+def seen_in(frame: DataFrame, traffic: Traffic) -> ReaderRecords:
     """The rows of a frame, in the order of their offsets: tasks have no order."""
-    seen = Seen(traffic.history)
+    seen = ReaderRecords(traffic.history)
     for row in sorted(frame.selectExpr(*COLUMNS).collect(), key=lambda row: (row.partition, row.offset)):
         headers = tuple((header.key, known(header.value)) for header in row.headers)
         found = Record(row.timestamp_ms, known(row.key), known(row.value), headers)
@@ -96,7 +96,7 @@ def test_batches(connectors: list[Connector], traffic: Traffic) -> None:
     """Batches with kills, up to the last stable offset at their begin. A batch without kills shows that no record is
     lost, so records that are missing in the others were passed over."""
     sources = [connector.reader(traffic.broker, subscribe=traffic.topic, **OPTIONS) for connector in connectors]
-    batches: list[tuple[list[int], Seen]] = []
+    batches: list[tuple[list[int], ReaderRecords]] = []
     for source in sources * QUERIES:
         least = traffic.stable_ends()
         with killed(traffic):

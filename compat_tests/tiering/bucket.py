@@ -22,7 +22,7 @@ from tiering.segment_object import TAIL_SIZE_BYTES, read_tail, read_trailer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tiering.manifest.manifest import Entry, Manifest
+    from tiering.manifest.manifest import Manifest, SegmentEntry
     from tiering.object_store import ObjectStore
 
 SHOWN_PER_KIND = 3
@@ -108,14 +108,14 @@ async def _examine_partition(store: ObjectStore, root: str, prefix: str, keys: s
     found.anomalies["orphan"] += sorted(objects - counted - doomed - on_their_way)
 
 
-async def _entries(store: ObjectStore, place: Place, newest: Manifest) -> list[Entry]:
-    entries: list[Entry] = []
+async def _entries(store: ObjectStore, place: Place, newest: Manifest) -> list[SegmentEntry]:
+    entries: list[SegmentEntry] = []
     for page in newest.pages:
         entries += decode_page(await store.get(place.page(page)), page, place.page(page))
     return [*entries, *newest.entries]
 
 
-async def _examine_segment(store: ObjectStore, key: str, entry: Entry, found: Bucket) -> None:
+async def _examine_segment(store: ObjectStore, key: str, entry: SegmentEntry, found: Bucket) -> None:
     """Check that the bytes of a segment are as uploaded, and that its trailer can be read."""
     info = await store.head(key)
     if info is None:
@@ -142,7 +142,7 @@ async def _examine_segment(store: ObjectStore, key: str, entry: Entry, found: Bu
             found.anomalies["other size"].append(key)
 
 
-def _note_gaps(prefix: str, newest: Manifest, entries: Iterable[Entry], found: Bucket) -> None:
+def _note_gaps(prefix: str, newest: Manifest, entries: Iterable[SegmentEntry], found: Bucket) -> None:
     """Note gaps between the segments, and segments below the log start."""
     bounds = [(one.base, one.end) for one in entries]
     found.anomalies["gap"] += [

@@ -13,7 +13,7 @@ from compat_tests.object_stores.gate import Gate
 from compat_tests.object_stores.store_faults import NO_FAULT, Decision, Fault
 
 if TYPE_CHECKING:
-    from compat_tests.object_stores.store_faults import Asked
+    from compat_tests.object_stores.store_faults import StoreRequest
 
 # The requests of a copy in their order, then those of deletions, reads and starts.
 STEPS: Final = (
@@ -70,14 +70,14 @@ class KillPlan:
         kill, self._kill = self._kill, None
         return kill is not None
 
-    def decide(self, asked: Asked) -> Decision:
+    def decide(self, request: StoreRequest) -> Decision:
         kill = self._kill
-        self._seen[asked.kind] += 1
-        if kill is not None and self._is_hit(kill, asked.kind):
+        self._seen[request.kind] += 1
+        if kill is not None and self._is_hit(kill, request.kind):
             self._kill = None
-            self.kills[asked.kind, kill.decision.fault] += 1
+            self.kills[request.kind, kill.decision.fault] += 1
             return kill.decision
-        if asked.kind.endswith(SPARED) or self._choice.randrange(ONE_IN):
+        if request.kind.endswith(SPARED) or self._choice.randrange(ONE_IN):
             return NO_FAULT
         fault = self._choice.choice(PASSING)
         return Decision(fault, self._choice.uniform(*LATE_S) if fault is Fault.LATE else 0.0)

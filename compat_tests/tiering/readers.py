@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from compat_tests.harness.broker import Broker
-    from compat_tests.tiering.traffic import Headers, Seen
+    from compat_tests.tiering.traffic import Headers, ReaderRecords
 
 FETCH_BYTES = 128 * 1024  # of a partition at a time: so the way through the tier is long
 POLL_S = 0.2
@@ -43,7 +43,7 @@ PRINTED = ("timestamp", "offset", "headers", "key", "value")
 LINE = re.compile(rb"CreateTime:(\d+)\tOffset:(\d+)\t([^\t\n]*)\t([^\t\n]*)\t([^\t\n]*)")
 
 
-def librdkafka(broker: Broker, topic: str, seen: Seen, _: Path) -> None:
+def librdkafka(broker: Broker, topic: str, seen: ReaderRecords, _: Path) -> None:
     consumer = new_consumer(broker, max_partition_fetch_bytes=FETCH_BYTES, reconnect_backoff_max_ms=200)
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
@@ -59,13 +59,13 @@ def librdkafka(broker: Broker, topic: str, seen: Seen, _: Path) -> None:
         consumer.close()
 
 
-def kafka_python(broker: Broker, topic: str, seen: Seen, _: Path) -> None:
+def kafka_python(broker: Broker, topic: str, seen: ReaderRecords, _: Path) -> None:
     """Read with kafka-python, and collect the sockets that it leaves to the garbage collector."""
     _kafka_python(broker, topic, seen)
     gc.collect()
 
 
-def _kafka_python(broker: Broker, topic: str, seen: Seen) -> None:
+def _kafka_python(broker: Broker, topic: str, seen: ReaderRecords) -> None:
     consumer = KafkaConsumer(
         bootstrap_servers=broker.bootstrap,
         auto_offset_reset="none",
@@ -87,11 +87,11 @@ def _kafka_python(broker: Broker, topic: str, seen: Seen) -> None:
         consumer.close()
 
 
-def aiokafka(broker: Broker, topic: str, seen: Seen, _: Path) -> None:
+def aiokafka(broker: Broker, topic: str, seen: ReaderRecords, _: Path) -> None:
     asyncio.run(_aiokafka(broker, topic, seen))
 
 
-async def _aiokafka(broker: Broker, topic: str, seen: Seen) -> None:
+async def _aiokafka(broker: Broker, topic: str, seen: ReaderRecords) -> None:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=broker.bootstrap,
         auto_offset_reset="none",
@@ -114,7 +114,7 @@ async def _aiokafka(broker: Broker, topic: str, seen: Seen) -> None:
         await consumer.stop()
 
 
-def java(broker: Broker, topic: str, seen: Seen, directory: Path) -> None:
+def java(broker: Broker, topic: str, seen: ReaderRecords, directory: Path) -> None:
     """Read with Apache Kafka's console consumer: one for each partition, as it takes only one from an offset on."""
     need_kafka_jars()
     with ExitStack() as stack:
@@ -140,7 +140,7 @@ class _ConsoleConsumer:
         self._printed: IO[bytes] = stack.enter_context(self._output.open("rb"))
         self._rest = b""
 
-    def read(self, seen: Seen) -> None:
+    def read(self, seen: ReaderRecords) -> None:
         """Read the new lines of the output. A line may still be incomplete."""
         assert self._process.poll() is None, f"the console consumer left:\n{self._complaints.read_text()[-3000:]}"
         *lines, self._rest = (self._rest + self._printed.read()).split(b"\n")

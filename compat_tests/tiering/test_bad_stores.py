@@ -13,7 +13,7 @@ from compat_tests.harness.broker import BrokerFailedError
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.s3_server import s3_server
 from compat_tests.object_stores.faulty_store import FaultyStore
-from compat_tests.object_stores.store_faults import NO_FAULT, Always, Asked, Decision, Fault
+from compat_tests.object_stores.store_faults import NO_FAULT, Always, Decision, Fault, StoreRequest
 from compat_tests.tiering.cold_reader import ColdReader
 from compat_tests.tiering.reading_back import segment_files
 from compat_tests.tiering.tiers import QUICK, in_bucket
@@ -38,8 +38,8 @@ class Harm:
     def __init__(self) -> None:
         self._choice = random.Random(SEED)
 
-    def decide(self, asked: Asked) -> Decision:
-        if asked.kind != "GET segment" or self._choice.random() < 0.4:
+    def decide(self, request: StoreRequest) -> Decision:
+        if request.kind != "GET segment" or self._choice.random() < 0.4:
             return NO_FAULT
         return Decision(self._choice.choice(HARM))
 

@@ -15,7 +15,7 @@ from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.tiering import readers
 from compat_tests.tiering.test_tiers import TOPIC
 from compat_tests.tiering.tiers import QUICK, tier
-from compat_tests.tiering.traffic import SEED, THREADS, WITHIN_S, Seen, Traffic
+from compat_tests.tiering.traffic import SEED, THREADS, WITHIN_S, ReaderRecords, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from compat_tests.harness.broker import Broker
 
-    Reader = Callable[[Broker, str, Seen, Path], None]
+    Reader = Callable[[Broker, str, ReaderRecords, Path], None]
 
 CALM_MAX_S = 1.5
 SMALL_CACHE = {"tier.cache.size.bytes": str(4 << 20)}  # chunks of one reader are evicted before another one reads them
@@ -55,11 +55,11 @@ def test_every_record_is_read_once(kind: str, clients: tuple[Reader, ...], tmp_p
         broker = stack.enter_context(Kafkawire(tmp_path, {**QUICK, **remote.given, **SMALL_CACHE}))
         pool = stack.enter_context(ThreadPoolExecutor(THREADS))
         traffic = stack.enter_context(Traffic(broker, TOPIC, pool))
-        reading: list[tuple[Seen, Future[None]]] = []
+        reading: list[tuple[ReaderRecords, Future[None]]] = []
         for read in clients:
-            seen = Seen(traffic.history)
+            seen = ReaderRecords(traffic.history)
             reading.append((seen, pool.submit(read, broker, TOPIC, seen, tmp_path)))
-            assert seen.has_begun.wait(WITHIN_S), f"{read.__name__} finds nothing"
+            assert seen.has_started.wait(WITHIN_S), f"{read.__name__} finds nothing"
             time.sleep(choice.uniform(0, CALM_MAX_S))
             traffic.kill()
         traffic.complete()

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from compat_tests.object_stores.store_faults import Asked, Fault
+from compat_tests.object_stores.store_faults import Fault, StoreRequest
 from compat_tests.tiering.kill_plan import HOW_FAR, PASSING, SELDOM, SELDOM_MAX, STEPS, KillPlan, new_kill
 
 KEYS = {
@@ -20,9 +20,9 @@ KEYS = {
 }
 
 
-def asked(kind: str, number: int = 1) -> Asked:
+def asked(kind: str, number: int = 1) -> StoreRequest:
     method, _, what = kind.partition(" ")
-    return Asked(method, KEYS[what], number)
+    return StoreRequest(method, KEYS[what], number)
 
 
 def test_a_kill_hits_the_request_of_its_kind_and_number_once() -> None:

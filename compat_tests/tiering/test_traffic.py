@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.tiering.traffic import PARTITIONS, History, Placed, Record, Seen, record
+from compat_tests.tiering.traffic import PARTITIONS, History, Placed, ReaderRecords, Record, record
 
 RECORDS = [record(number, "writer") for number in range(4)]
 PLACES = [0, 1, 3, 4]  # a marker lies between
 
 
-def seen(*found: tuple[int, Record]) -> Seen:
+def seen(*found: tuple[int, Record]) -> ReaderRecords:
     """A reader that found these records in the first partition, and all records in the others."""
     history = History()
     for partition in range(PARTITIONS):
         for offset, one in zip(PLACES, RECORDS, strict=True):
             history.keep(Placed(partition, offset, one))
-    reader = Seen(history)
+    reader = ReaderRecords(history)
     for partition in range(PARTITIONS):
         for offset, one in zip(PLACES, RECORDS, strict=True) if partition else found:
             reader.add(partition, offset, one)

@@ -84,7 +84,7 @@ class History:
         self.may_hurry = threading.Event()
         self.is_complete = threading.Event()
         self.is_given_up = False
-        self._kept: list[dict[int, Record]] = [{} for _ in range(PARTITIONS)]
+        self._records: list[dict[int, Record]] = [{} for _ in range(PARTITIONS)]
 
     def give_up(self) -> None:
         """End the writers and readers."""
@@ -92,32 +92,32 @@ class History:
         self.may_hurry.set()
 
     def keep(self, placed: Placed) -> None:
-        before = self._kept[placed.partition].setdefault(placed.offset, placed.record)
+        before = self._records[placed.partition].setdefault(placed.offset, placed.record)
         assert before is placed.record, f"offset {placed.offset} of {placed.partition} was given twice"
 
     def expected(self, partition: int) -> list[tuple[int, Record]]:
         """The records of a partition with their offsets, in order."""
-        return sorted(self._kept[partition].items())
+        return sorted(self._records[partition].items())
 
     def count(self) -> int:
-        return sum(map(len, self._kept))
+        return sum(map(len, self._records))
 
     def last(self, partition: int) -> int:
-        return max(self._kept[partition])
+        return max(self._records[partition])
 
 
-class Seen:
+class ReaderRecords:
     """The records of one reader, in its order; it reads until it `is_done`."""
 
     def __init__(self, history: History) -> None:
-        self.has_begun = threading.Event()
+        self.has_started = threading.Event()
         self._history = history
         self._found: list[list[tuple[int, Record]]] = [[] for _ in range(PARTITIONS)]
         self._deadline = math.inf  # from when on there is nothing to wait for
 
     def add(self, partition: int, offset: int, found: Record) -> None:
         self._found[partition].append((offset, found))
-        self.has_begun.set()
+        self.has_started.set()
 
     def count(self) -> int:
         return sum(map(len, self._found))

@@ -33,26 +33,26 @@ def _command(name: str) -> list[str]:
 
 
 class TransactionalProducer:
-    """The producer of a client. `tell` returns the error that the library raises; `ask` fails the test with it."""
+    """The producer of a client. `try_task` returns the error that the library raises; `ask` fails the test with it."""
 
     def __init__(self, broker: Broker, name: str, transactional_id: str, timeout_ms: int = 60_000) -> None:
         self._host = Host([*_command(name), broker.bootstrap, transactional_id, str(timeout_ms)])
-        self._asked = 0
+        self._task_count = 0
         self._is_open = True
 
-    def tell(self, task: str, **fields: object) -> str:
+    def try_task(self, task: str, **fields: object) -> str:
         """Give a task to the producer. Returns the error that the library raised, or an empty text."""
         self._host.send({"do": task, **fields})
-        self._asked += 1
+        self._task_count += 1
         self._host.wait(
-            lambda: len(self._host.events("")) == self._asked,
+            lambda: len(self._host.events("")) == self._task_count,
             lambda: f"{task} is not answered\n{self._host.events('')}\n{self._host.complaints()}",
             ANSWERED_WITHIN_S,
         )
         return str(self._host.events("")[-1]["error"])
 
     def ask(self, task: str, **fields: object) -> None:
-        error = self.tell(task, **fields)
+        error = self.try_task(task, **fields)
         assert not error, f"{task}: {error}\n{self._host.complaints()}"
 
     def transact(self, topic: str, *values: str, end: str = "commit") -> None:
@@ -64,7 +64,7 @@ class TransactionalProducer:
 
     def close(self) -> None:
         self._is_open = False
-        self.tell("close")
+        self.try_task("close")
         self._host.leave()
 
     def crash(self) -> None:

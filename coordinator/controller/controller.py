@@ -1,7 +1,7 @@
 """The controller's role: one broker has it at a time, and makes the cluster's metadata follow the state of its brokers.
 
 A broker that finds the role free takes it, in a new epoch, which is in the image like everything else; a controller of
-an earlier epoch finds that out by its next write. `settlement` decides what is to be written.
+an earlier epoch finds that out by its next write. `reconcile` decides what is to be written.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Controller:
         recovery: RecoveryQuestions | None = None,
     ) -> None:
         """`prefer_interval_s`: how often leaders go back to the preferred replicas. `is_refused`: see `Probes`; without
-        it a broker is alive as long as its session is. `is_synced`: see `settlement`. `recovery`: without it no
+        it a broker is alive as long as its session is. `is_synced`: see `reconcile`. `recovery`: without it no
         election waits for restarted replicas."""
         self._store = store
         self._changes = changes
         self._membership = membership
         self._epoch: int | None = None  # that was given to this process
         self._settled: ClusterImage | None = None  # in which nothing was left to do
-        self._seen_aside: dict[bytes, float] = {}
+        self._leftovers_seen_s: dict[bytes, float] = {}
         self._probes = Probes(is_refused) if is_refused is not None else None
         self._is_synced = is_synced
         self._attempts = Attempts(failures or MetadataFailures(), "controller")
@@ -82,12 +82,12 @@ class Controller:
 
     async def stand(self) -> None:
         """Take the role if it is free, or if its holder is gone. Raises the errors of the store."""
-        while not (is_held := await self._store.exists(paths.CONTROLLER)) or self._is_holder_gone:
+        while not (is_taken := await self._store.exists(paths.CONTROLLER)) or self._is_holder_gone:
             image = self._changes.image
-            left = [Delete(paths.CONTROLLER)] if is_held else []
+            leftovers = [Delete(paths.CONTROLLER)] if is_taken else []
             try:
                 fence = self._membership.fence
-                await self._changes.commit(image, [fence], [*left, *self._acquisition(image)])
+                await self._changes.commit(image, [fence], [*leftovers, *self._acquisition(image)])
             except Overtaken:
                 continue
             except MetadataUnavailable:  # fenced: a broker that registers anew stands again
@@ -107,11 +107,11 @@ class Controller:
         async with trio.open_nursery() as nursery:
             if self._probes is not None:
                 nursery.start_soon(self._probe, self._probes)
-            nursery.start_soon(self._recovery.run, lambda: self._changes.image, self._look_again)
+            nursery.start_soon(self._recovery.run, lambda: self._changes.image, self._wake_up)
             while True:
                 wake = self._wake = trio.Event()
                 try:
-                    await self._look(wake)
+                    await self._work_once(wake)
                 except SessionLost:
                     raise
                 except UNUSABLE as error:
@@ -121,7 +121,7 @@ class Controller:
                 with trio.move_on_after(self._pause_s):
                     await wake.wait()
 
-    def _look_again(self) -> None:
+    def _wake_up(self) -> None:
         self._wake.set()
 
     @property
@@ -136,20 +136,20 @@ class Controller:
             with trio.move_on_after(0 if probes.has_suspects else INTERVAL_S - AGAIN_S):
                 await self._is_one_away.wait()
             self._is_one_away = trio.Event()
-            if await probes.look(self._changes.image, self._membership.me.broker_id):
+            if await probes.probe(self._changes.image, self._membership.me.broker_id):
                 self._wake.set()
 
-    async def _look(self, wake: trio.Event) -> None:
+    async def _work_once(self, wake: trio.Event) -> None:
         """Do what there is to do now; `wake` is set when there may be more."""
         await self._membership.made_alive(await self._store.children(paths.BROKERS, wake))
         if not await self._store.exists(paths.CONTROLLER, wake) or self._is_holder_gone:
             await self.stand()
-        if self.is_active and (settled := await self.settle()) is not None:
+        if self.is_active and (settled := await self.reconcile()) is not None:
             self._changes.wake_after(settled.version, wake)
         if not self.is_active:
             self._recovery.reset()
 
-    async def settle(self) -> ClusterImage | None:
+    async def reconcile(self) -> ClusterImage | None:
         """Fence brokers that are gone, elect, and clean up; return the image in which nothing is left to do, or None as
         soon as another broker is the controller."""
         while self.is_active:
@@ -196,7 +196,7 @@ class Controller:
             return fences
         machine, now_s = self._recovery.machine, trio.current_time()
         settle = reconcile.to_reconcile(image, self._settled, self._is_synced, machine, now_s)
-        self._recovery.looked_at(image)
+        self._recovery.report_waits(image)
         return settle or self._to_clean(image) or self._to_prefer(image)
 
     def _to_prefer(self, image: ClusterImage) -> Sequence[Operation]:
@@ -210,6 +210,6 @@ class Controller:
     def _to_clean(self, image: ClusterImage) -> Sequence[Operation]:
         """The deletion of left-over nodes of topics whose creation or deletion was begun and not finished."""
         now_s = trio.current_time()
-        self._seen_aside = {topic_id: self._seen_aside.get(topic_id, now_s) for topic_id in image.aside}
-        old = (topic_id for topic_id, seen_s in self._seen_aside.items() if now_s - seen_s >= LEFT_OVER_S)
+        self._leftovers_seen_s = {topic_id: self._leftovers_seen_s.get(topic_id, now_s) for topic_id in image.aside}
+        old = (topic_id for topic_id, seen_s in self._leftovers_seen_s.items() if now_s - seen_s >= LEFT_OVER_S)
         return next(filter(None, (topics.cleaning(image, topic_id).operations for topic_id in old)), ())

@@ -2,10 +2,10 @@
 
 A leader is the first serving replica, in the order of the replicas, that is in the ISR, else in the ELR. If there is
 none, the partition waits. The last member of an ISR is never removed, so that a replica with all acknowledged records
-is always listed. A replica that may lack some of them, as its broker says, is *marked*: a suspect replica, which is not
+is always listed. A replica that may lack some of them, as its broker says, is a *suspect replica*, which is not
 elected. A replica that does not serve is *offline*: not elected either, but in the ELR as long as it lacks nothing. The
 leader epoch grows when the leader changes or its registration does, and never with the ISR alone (KAFKA-15021). After
-Kafka's PartitionChangeBuilder and KIP-966; the last member, the marks and `offline` are ours.
+Kafka's PartitionChangeBuilder and KIP-966; the last member, the suspect replicas and `offline` are ours.
 
 A member of the ISR whose process ended since it entered the ISR is *restarted*. A restarted member is not elected
 before the controller knows where the logs of the other members end, or has waited for that (RULES K33).
@@ -82,7 +82,7 @@ class Electorate:
                 found.append(one)
         return found
 
-    def kept_up(self, state: PartitionState, candidates: Iterable[int]) -> list[int]:
+    def not_restarted(self, state: PartitionState, candidates: Iterable[int]) -> list[int]:
         """The candidates that have not restarted, in their order."""
         restarted = self.restarted(state)
         return [one for one in candidates if one not in restarted]
@@ -94,8 +94,9 @@ def settled(state: PartitionState, electorate: Electorate) -> PartitionState:
     changes."""
     if (awaited := awaited_members(state, electorate)) and not is_decidable(awaited, electorate):
         return _led_by(state, NO_LEADER, electorate)
-    told = _without_short(state, electorate) if awaited else state
-    shrunk = with_isr(told, _standing(told, electorate, by_end=bool(awaited)), electorate.min_isr)
+    without_short = _without_short(state, electorate) if awaited else state
+    staying = _staying_members(without_short, electorate, by_end=bool(awaited))
+    shrunk = with_isr(without_short, staying, electorate.min_isr)
     if awaited and shrunk.elr:  # of a shorter log it is not known whether it has all acknowledged records
         shrunk = replace(shrunk, elr=tuple(one for one in shrunk.elr if one not in electorate.answers))
     shrunk = reassignments.ended(shrunk, {*electorate.among(shrunk.isr, SERVING)} - _barred(shrunk))
@@ -118,7 +119,7 @@ def awaited_members(state: PartitionState, electorate: Electorate) -> list[int]:
         return []
     members, others = (_ordered(state, {*group} - _barred(state)) for group in (state.isr, state.elr))
     up = electorate.among(members, UP) or electorate.among(others, UP)
-    return [] if not up or electorate.kept_up(state, up) else list(members)
+    return [] if not up or electorate.not_restarted(state, up) else list(members)
 
 
 def is_decidable(awaited: Iterable[int], electorate: Electorate) -> bool:
@@ -141,15 +142,15 @@ def short_members(state: PartitionState, electorate: Electorate) -> dict[int, bo
 def _without_short(state: PartitionState, electorate: Electorate) -> PartitionState:
     for one, lacks in short_members(state, electorate).items():
         if lacks:
-            state = repudiated(state, one, electorate.answers[one].log_end, electorate.min_isr)
+            state = with_suspect(state, one, electorate.answers[one].log_end, electorate.min_isr)
     return state
 
 
 def preferred(state: PartitionState, electorate: Electorate) -> PartitionState:
     """Elect the preferred leader, the first of the replicas, if it can lead; the same object when nothing changes."""
     first = state.replicas[0]
-    is_able = first in state.isr and first not in _barred(state) and first not in electorate.restarted(state)
-    return _led_by(state, first, electorate) if is_able and electorate.is_serving(first) else state
+    can_lead = first in state.isr and first not in _barred(state) and first not in electorate.restarted(state)
+    return _led_by(state, first, electorate) if can_lead and electorate.is_serving(first) else state
 
 
 def unclean(state: PartitionState, electorate: Electorate) -> PartitionState:
@@ -168,11 +169,11 @@ def unclean(state: PartitionState, electorate: Electorate) -> PartitionState:
 
 def forced(state: PartitionState, electorate: Electorate) -> PartitionState | None:
     """Elect a serving replica, in sync or not; None when none serves."""
-    marks = {broker_id: (epoch, end) for broker_id, epoch, end in state.marks}
-    by_marks = replace(electorate, ends={**electorate.ends, **marks})
+    suspect_ends = {broker_id: (epoch, end) for broker_id, epoch, end in state.suspect_replicas}
+    by_suspect_ends = replace(electorate, ends={**electorate.ends, **suspect_ends})
     online = _online(state, state.replicas)
     before, added = [one for one in online if one not in state.adding], [one for one in online if one in state.adding]
-    found = (by_marks.best(group, SERVING) for group in (before, added))
+    found = (by_suspect_ends.best(group, SERVING) for group in (before, added))
     leader = next((one for one in found if one != NO_LEADER), NO_LEADER)
     if leader == NO_LEADER:
         return None
@@ -186,9 +187,9 @@ def reconciled(state: PartitionState, electorate: Electorate) -> PartitionState:
     they may lack something, the longest log leads. If a replica has lost its whole log, an administrator has to order
     the election."""
     before = set(state.replicas) - set(state.adding)
-    lost = {broker_id for broker_id, *end in state.marks if tuple(end) == NO_LOG}
-    is_told = set(state.isr) <= _marked(state) and before.isdisjoint(lost)
-    is_complete = is_told and len(electorate.among(_online(state, before), SERVING)) == len(before)
+    lost = {broker_id for broker_id, *end in state.suspect_replicas if tuple(end) == NO_LOG}
+    is_reported = set(state.isr) <= _suspect_ids(state) and before.isdisjoint(lost)
+    is_complete = is_reported and len(electorate.among(_online(state, before), SERVING)) == len(before)
     return unclean(state, electorate) if state.leader == NO_LEADER and is_complete else state
 
 
@@ -196,7 +197,7 @@ def recounted(state: PartitionState, electorate: Electorate) -> PartitionState:
     """Elect a leader after an accepted rollback: the ISR is as of an earlier time, and no clean election is possible.
     Once all replicas serve, and each has told where its log ends, the one with the longest log leads. A replica without
     a log has told nothing: an administrator has to order an election then."""
-    ends = {broker_id: (epoch, end) for broker_id, epoch, end in state.marks if (epoch, end) != NO_LOG}
+    ends = {broker_id: (epoch, end) for broker_id, epoch, end in state.suspect_replicas if (epoch, end) != NO_LOG}
     voters = [one for one in state.replicas if one not in state.adding or one in ends]
     serving_now = electorate.among(_online(state, voters), SERVING)
     if len(serving_now) < len(voters) or not ends.keys() >= {*voters}:
@@ -213,11 +214,19 @@ def with_isr(state: PartitionState, isr: Iterable[int], min_isr: int) -> Partiti
     assert members, "the last member of an ISR stays"
     if members == set(state.isr):
         return state
-    marks = tuple(mark for mark in state.marks if mark[0] not in members - set(state.isr))
+    suspect_replicas = tuple(
+        suspect for suspect in state.suspect_replicas if suspect[0] not in members - set(state.isr)
+    )
     is_enough = len(members) >= reassignments.enough_in_sync(state, min_isr)
-    left = set() if is_enough else {*state.elr, *state.isr} - members - _marked(state)
-    processes = tuple(known for known in state.processes if known[0] in members & {*state.isr} or known[0] in left)
-    return replace(state, isr=_ordered(state, members), elr=_ordered(state, left), marks=marks, processes=processes)
+    elr = set() if is_enough else {*state.elr, *state.isr} - members - _suspect_ids(state)
+    processes = tuple(known for known in state.processes if known[0] in members & {*state.isr} or known[0] in elr)
+    return replace(
+        state,
+        isr=_ordered(state, members),
+        elr=_ordered(state, elr),
+        suspect_replicas=suspect_replicas,
+        processes=processes,
+    )
 
 
 def processes_of(replicas: Iterable[int], brokers: Mapping[int, BrokerInfo]) -> tuple[tuple[int, int], ...]:
@@ -246,23 +255,25 @@ def without_elr(state: PartitionState) -> PartitionState:
     return replace(state, elr=()) if state.elr else state
 
 
-def repudiated(state: PartitionState, broker_id: int, end: LogEnd, min_isr: int) -> PartitionState:
+def with_suspect(state: PartitionState, broker_id: int, end: LogEnd, min_isr: int) -> PartitionState:
     """The state for a broker whose log, up to `end`, may lack acknowledged records: marked as suspect, out of the ELR,
     and out of the ISR if another member is left in it. If it was to lead, another one does, or none."""
-    marks = {mark[0]: mark for mark in state.marks} | {broker_id: (broker_id, *end)}
-    marked = replace(state, marks=tuple(mark for _, mark in sorted(marks.items())))
+    suspects = {suspect[0]: suspect for suspect in state.suspect_replicas} | {broker_id: (broker_id, *end)}
+    listed = replace(state, suspect_replicas=tuple(suspect for _, suspect in sorted(suspects.items())))
     rest = [one for one in state.isr if one != broker_id]
-    shrunk = with_isr(marked, rest, min_isr) if rest else marked
+    shrunk = with_isr(listed, rest, min_isr) if rest else listed
     return replace(shrunk, elr=tuple(one for one in shrunk.elr if one != broker_id))
 
 
 def not_serving(state: PartitionState, broker_id: int, electorate: Electorate) -> PartitionState:
     """The state for a broker whose log is not open: out of the ISR if another member serves, and in the ELR as
     before."""
-    told = replace(state, offline=_ordered(state, {*state.offline, broker_id}))
+    with_offline = replace(state, offline=_ordered(state, {*state.offline, broker_id}))
     rest = [one for one in state.isr if one != broker_id]
-    able = electorate.kept_up(told, _online(told, rest))
-    return with_isr(told, rest, electorate.min_isr) if electorate.among(able, SERVING) else told
+    not_restarted = electorate.not_restarted(with_offline, _online(with_offline, rest))
+    return (
+        with_isr(with_offline, rest, electorate.min_isr) if electorate.among(not_restarted, SERVING) else with_offline
+    )
 
 
 def serving(state: PartitionState, broker_id: int) -> PartitionState:
@@ -276,8 +287,12 @@ def returned(state: PartitionState, broker_id: int) -> PartitionState:
     """The state for a lost log that is back, of the last member of an ISR: no other replica can have been written
     meanwhile."""
     lost = (broker_id, *NO_LOG)
-    is_back = lost in state.marks and broker_id in state.isr
-    return replace(state, marks=tuple(mark for mark in state.marks if mark != lost)) if is_back else state
+    is_back = lost in state.suspect_replicas and broker_id in state.isr
+    return (
+        replace(state, suspect_replicas=tuple(suspect for suspect in state.suspect_replicas if suspect != lost))
+        if is_back
+        else state
+    )
 
 
 def is_led(state: PartitionState, electorate: Electorate) -> bool:
@@ -285,16 +300,16 @@ def is_led(state: PartitionState, electorate: Electorate) -> bool:
     return electorate.leads_well(state) and _leader(state, electorate) == state.leader
 
 
-def _standing(state: PartitionState, electorate: Electorate, *, by_end: bool) -> list[int]:
+def _staying_members(state: PartitionState, electorate: Electorate, *, by_end: bool) -> list[int]:
     """Members that stay in the ISR: serving ones, else those of brokers that are leaving, else all. `by_end`: only
     those with the greatest end, as far as ends are known."""
     online = _online(state, state.isr)
-    able = _able(state, electorate, online)
-    if not electorate.lived_on and len(able) < len(online):
-        able = online  # a leader that seems to serve may have ended, and may never come back
+    staying = _preferably_not_restarted(state, electorate, online)
+    if not electorate.lived_on and len(staying) < len(online):
+        staying = online  # a leader that seems to serve may have ended, and may never come back
     if by_end:
-        able = _longest(electorate, able)
-    return electorate.among(able, SERVING) or electorate.among(able, UP) or list(state.isr)
+        staying = _longest(electorate, staying)
+    return electorate.among(staying, SERVING) or electorate.among(staying, UP) or list(state.isr)
 
 
 def _longest(electorate: Electorate, candidates: list[int]) -> list[int]:
@@ -304,13 +319,13 @@ def _longest(electorate: Electorate, candidates: list[int]) -> list[int]:
     return [one for one, end in ends.items() if end == max(ends.values())] or candidates
 
 
-def _able(state: PartitionState, electorate: Electorate, candidates: Iterable[int]) -> list[int]:
+def _preferably_not_restarted(state: PartitionState, electorate: Electorate, candidates: Iterable[int]) -> list[int]:
     """The candidates that have not restarted, if one of them is up, else all."""
     candidates = [*candidates]
     if not electorate.restarted(state):
         return candidates
-    kept_up = electorate.kept_up(state, candidates)
-    return kept_up if electorate.among(kept_up, UP) else candidates
+    not_restarted = electorate.not_restarted(state, candidates)
+    return not_restarted if electorate.among(not_restarted, UP) else candidates
 
 
 def _leader(state: PartitionState, electorate: Electorate) -> int:
@@ -320,7 +335,7 @@ def _leader(state: PartitionState, electorate: Electorate) -> int:
     if stays and electorate.is_serving(state.leader):
         return state.leader
     groups = (_ordered(state, {*group} - barred) for group in (state.isr, state.elr))
-    isr, elr = (_able(state, electorate, group) for group in groups)
+    isr, elr = (_preferably_not_restarted(state, electorate, group) for group in groups)
     if stays:
         return next(iter(electorate.among(isr, SERVING)), state.leader)
     found = (electorate.best(group, states) for states in (SERVING, UP) for group in (isr, elr))
@@ -337,18 +352,18 @@ def _led_by(state: PartitionState, leader: int, electorate: Electorate) -> Parti
         leader_epoch=state.leader_epoch + 1,
         incarnation=bytes(16) if leader == NO_LEADER else electorate.brokers[leader].incarnation,
         last_known_leader=state.leader if leader == NO_LEADER else NO_LEADER,
-        marks=tuple(mark for mark in state.marks if mark[0] != leader),
+        suspect_replicas=tuple(suspect for suspect in state.suspect_replicas if suspect[0] != leader),
         recount=state.recount and leader == NO_LEADER,
     )
 
 
-def _marked(state: PartitionState) -> set[int]:
-    return {mark[0] for mark in state.marks}
+def _suspect_ids(state: PartitionState) -> set[int]:
+    return {suspect[0] for suspect in state.suspect_replicas}
 
 
 def _barred(state: PartitionState) -> set[int]:
     """Replicas that no clean election takes; after an accepted rollback `recounted` alone elects."""
-    return {*state.replicas} if state.recount else _marked(state) | {*state.offline}
+    return {*state.replicas} if state.recount else _suspect_ids(state) | {*state.offline}
 
 
 def _online(state: PartitionState, candidates: Iterable[int]) -> list[int]:

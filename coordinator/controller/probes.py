@@ -42,7 +42,7 @@ class Probes:
         """Whether the next look will decide about some broker whether it is gone."""
         return any(0 < count < REFUSALS for count in self._refusals.values())
 
-    async def look(self, image: ClusterImage, me: int) -> bool:
+    async def probe(self, image: ClusterImage, me: int) -> bool:
         """Probe the brokers that this one is to probe; return whether one was found to be gone."""
         before, found = self.gone(image), dict[bytes, int]()
         async with trio.open_nursery() as nursery:

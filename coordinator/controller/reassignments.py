@@ -36,7 +36,7 @@ def wanted(state: PartitionState) -> tuple[int, ...]:
     return _less(state.replicas, state.removing)
 
 
-def begun(state: PartitionState, replicas: Sequence[int]) -> PartitionState:
+def started(state: PartitionState, replicas: Sequence[int]) -> PartitionState:
     """Start a reassignment to these replicas, in place of a present one; the same object if it leads to them
     already."""
     if tuple(replicas) == wanted(state):
@@ -63,10 +63,12 @@ def reverted(state: PartitionState) -> PartitionState:
 
 
 def _settled_on(state: PartitionState, replicas: tuple[int, ...], isr: tuple[int, ...]) -> PartitionState:
-    marks = tuple(mark for mark in state.marks if mark[0] in replicas)
+    suspect_replicas = tuple(suspect for suspect in state.suspect_replicas if suspect[0] in replicas)
     elr, offline = (tuple(one for one in group if one in replicas) for group in (state.elr, state.offline))
     processes = tuple(known for known in state.processes if known[0] in replicas)
-    moved = replace(_on(state, replicas, isr), elr=elr, marks=marks, offline=offline, adding=(), removing=())
+    moved = replace(
+        _on(state, replicas, isr), elr=elr, suspect_replicas=suspect_replicas, offline=offline, adding=(), removing=()
+    )
     return replace(moved, processes=processes)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Elect = Callable[[PartitionState, Electorate], PartitionState]
     IsSynced = Callable[[TopicInfo], bool]
-    Of = Callable[[TopicInfo, int, Electorate], Electorate]
+    ElectorateOf = Callable[[TopicInfo, int, Electorate], Electorate]
 
 MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 
@@ -56,15 +56,17 @@ def to_reconcile(
         recovery.prune(image)
         waiting = recovery.topic_ids
 
-    def of(topic: TopicInfo, number: int, electorate: Electorate) -> Electorate:
+    def electorate_of(topic: TopicInfo, number: int, electorate: Electorate) -> Electorate:
         return electorate if recovery is None else recovery.electorate(topic, number, electorate, now_s)
 
-    is_as_before = since is not None and _around(since) == _around(image)
+    is_as_before = since is not None and _election_inputs(since) == _election_inputs(image)
     known = since.topics_by_id if since is not None and is_as_before else {}
     changed = [
         one for one in image.topics_by_id.values() if known.get(one.topic_id) is not one or one.topic_id in waiting
     ]
-    moved = [one for topic in changed for one in _moved(image, topic, _settled_as(image, topic, is_synced), of)]
+    moved = [
+        one for topic in changed for one in _moved(image, topic, _settled_as(image, topic, is_synced), electorate_of)
+    ]
     return [put for is_led_on in (False, True) for put, stays in moved if stays == is_led_on]
 
 
@@ -73,7 +75,7 @@ def to_prefer(image: ClusterImage) -> list[Operation]:
     return [put for topic in image.topics_by_id.values() for put, _ in _moved(image, topic, elections.preferred)]
 
 
-def leads_what_others_can(image: ClusterImage, broker_id: int) -> bool:
+def has_leaderships_to_hand_over(image: ClusterImage, broker_id: int) -> bool:
     """Whether a broker that leaves still leads a partition that another member of the ISR can lead."""
     serving = others_serving(image, broker_id)
     states = (state for topic in image.topics_by_id.values() for state in topic.partitions)
@@ -85,7 +87,7 @@ def others_serving(image: ClusterImage, broker_id: int) -> set[int]:
     return {one.broker_id for one in image.members.values() if one.state is BrokerState.SERVING} - {broker_id}
 
 
-def _around(image: ClusterImage) -> object:
+def _election_inputs(image: ClusterImage) -> object:
     """The part of the image on which elections depend besides the partition and its topic."""
     return image.members, image.broker_configs.get(CLUSTER_DEFAULT)
 
@@ -101,12 +103,15 @@ def _reconciled(state: PartitionState, electorate: Electorate) -> PartitionState
 
 
 def _moved(
-    image: ClusterImage, topic: TopicInfo, elect: Elect, of: Of = lambda _topic, _number, electorate: electorate
+    image: ClusterImage,
+    topic: TopicInfo,
+    elect: Elect,
+    electorate_of: ElectorateOf = lambda _topic, _number, electorate: electorate,
 ) -> Iterator[tuple[Operation, bool]]:
     """The partitions to which an election gives another state, with whether the leader stays."""
     electorate = Electorate(image.members, min_isr(image, topic))
     for number, state in enumerate(topic.partitions):
-        elected = (elections.recounted if state.recount else elect)(state, of(topic, number, electorate))
+        elected = (elections.recounted if state.recount else elect)(state, electorate_of(topic, number, electorate))
         if elected is not state and elected != state:  # else an unchanged state would be written for ever
             yield write_partition(topic.topic_id, number, elected), elected.leader_epoch == state.leader_epoch
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coordinator.api import NO_LEADER
 from coordinator.controller.elections import UP, awaited_members, is_decidable, short_members
-from coordinator.ports import AskedEnd
+from coordinator.ports import LogEndRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,12 +59,12 @@ class _Restart(NamedTuple):
 
 
 @dataclass(slots=True)
-class News:
-    """Events since the last report. `timed_out`: the number of held elections to which some members had not
+class WaitEvents:
+    """Events since the last report. `timed_out`: the number of ended waits in which some members had not
     answered."""
 
-    begun: int = 0
-    held: int = 0
+    started: int = 0
+    ended: int = 0
     timed_out: int = 0
     short: list[ShortReplica] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ class Recovery:
         self.wait_s = wait_s
         self._waits: dict[_Key, _Wait] = {}
         self._restarts: dict[_Key, _Restart] = {}
-        self._news = News()
+        self._events = WaitEvents()
 
     def __len__(self) -> int:
         """The number of elections that wait."""
@@ -89,7 +89,7 @@ class Recovery:
 
     def reset(self) -> None:
         """Forget all waits: another broker is the controller, or this one is again and begins from the image."""
-        self._waits, self._restarts, self._news = {}, {}, News()
+        self._waits, self._restarts, self._events = {}, {}, WaitEvents()
 
     def prune(self, image: ClusterImage) -> None:
         """Forget waits of topics that are deleted."""
@@ -108,7 +108,7 @@ class Recovery:
         wait = self._waits.get(key)
         if wait is None:
             wait = self._waits[key] = _Wait(now_s + self.wait_s)
-            self._news.begun += self.wait_s > 0
+            self._events.started += self.wait_s > 0
         wait.awaited = awaited
         answers = {
             one: answer.end
@@ -138,17 +138,17 @@ class Recovery:
 
     def _note(self, topic: TopicInfo, number: int, wait: _Wait, electorate: Electorate) -> None:
         answers = electorate.answers
-        self._news.held += 1
-        self._news.timed_out += any(one not in answers for one in wait.awaited)
+        self._events.ended += 1
+        self._events.timed_out += any(one not in answers for one in wait.awaited)
         longest = max(answers.values(), key=lambda one: one.log_end, default=None)
         for one, lacks in short_members(topic.partitions[number], electorate).items():
             assert longest is not None, "a replica is shorter than another one"
-            self._news.short.append(ShortReplica(topic.name, number, one, answers[one], longest, lacks))
+            self._events.short.append(ShortReplica(topic.name, number, one, answers[one], longest, lacks))
 
-    def to_ask(self, image: ClusterImage) -> dict[int, list[AskedEnd]]:
+    def to_ask(self, image: ClusterImage) -> dict[int, list[LogEndRequest]]:
         """The logs whose ends are not known yet, by broker. Only in an epoch without a leader: the end of a log that
         follows no leader stays."""
-        asked: dict[int, list[AskedEnd]] = {}
+        asked: dict[int, list[LogEndRequest]] = {}
         for (topic_id, number), wait in self._waits.items():
             topic = image.topics_by_id.get(topic_id)
             if topic is None or number >= len(topic.partitions):
@@ -161,19 +161,21 @@ class Recovery:
                 answer = wait.answers.get(one)
                 known = None if answer is None else (answer.incarnation, answer.leader_epoch)
                 if broker is not None and known != (broker.incarnation, state.leader_epoch):
-                    asked.setdefault(one, []).append(AskedEnd(topic_id, topic.name, number, state.leader_epoch))
+                    asked.setdefault(one, []).append(LogEndRequest(topic_id, topic.name, number, state.leader_epoch))
         return asked
 
-    def answered(self, broker: BrokerInfo, asked: Sequence[AskedEnd], ends: Mapping[AskedEnd, ReplicaEnd]) -> bool:
+    def answered(
+        self, broker: BrokerInfo, asked: Sequence[LogEndRequest], ends: Mapping[LogEndRequest, ReplicaEnd]
+    ) -> bool:
         """Take the answers of `broker`, as it was registered when it was asked; return whether an election waited for
         any of them."""
-        is_news = False
+        was_awaited = False
         for one in asked:
             wait, end = self._waits.get((one.topic_id, one.partition)), ends.get(one)
             if wait is not None and end is not None:
                 wait.answers[broker.broker_id] = _Answer(broker.incarnation, one.leader_epoch, end)
-                is_news = True
-        return is_news
+                was_awaited = True
+        return was_awaited
 
     def awaited_brokers(self) -> set[int]:
         """The brokers whose answers elections wait for, back or not."""
@@ -185,10 +187,10 @@ class Recovery:
         times += [restart.over_at_s for restart in self._restarts.values() if restart.over_at_s > now_s]
         return max(0.0, min(times) - now_s) if times else None
 
-    def take_news(self) -> News:
+    def take_events(self) -> WaitEvents:
         """The events since the last call."""
-        news, self._news = self._news, News()
-        return news
+        events, self._events = self._events, WaitEvents()
+        return events
 
 
 def _is_registered(brokers: Mapping[int, BrokerInfo], broker_id: int, answer: _Answer) -> bool:

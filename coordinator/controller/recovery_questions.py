@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coordinator.api import BrokerInfo, ClusterImage
     from coordinator.cluster_events import ClusterCounters
     from coordinator.controller.recovery import ShortReplica
-    from coordinator.ports import AskedEnd, ReplicaEnds
+    from coordinator.ports import LogEndRequest, ReplicaEnds
 
 ASK_TIMEOUT_S: Final = 5.0
 ASK_AGAIN_S: Final = 0.1
@@ -54,21 +54,21 @@ class RecoveryQuestions:
         self.machine.reset()
         self._counters.elections_waiting = 0
 
-    def looked_at(self, image: ClusterImage) -> None:
+    def report_waits(self, image: ClusterImage) -> None:
         """Report the waits that have begun and ended, after partitions were looked at in that image."""
-        news = self.machine.take_news()
+        events = self.machine.take_events()
         awaited = self.machine.awaited_brokers()
         self._counters.elections_waiting = len(self.machine)
-        if news.begun:
+        if events.started:
             back = [one for one in sorted(awaited) if one in image.brokers]
             wait_ms = round(1000 * self.machine.wait_s)
             _log.info(
-                "election waits for replicas", count=news.begun, brokers=sorted(awaited), back=back, wait_ms=wait_ms
+                "election waits for replicas", count=events.started, brokers=sorted(awaited), back=back, wait_ms=wait_ms
             )
-        self._lines.write(SHORT, news.short, _short_fields)
-        self._counters.short_replicas += len(news.short)
-        if news.held:
-            _log.info("election wait ended", count=news.held, timed_out=news.timed_out)
+        self._lines.write(SHORT, events.short, _short_fields)
+        self._counters.short_replicas += len(events.short)
+        if events.ended:
+            _log.info("election wait ended", count=events.ended, timed_out=events.timed_out)
         if awaited:
             self._has_waits.set()
 
@@ -90,12 +90,12 @@ class RecoveryQuestions:
                     await trio.sleep(ASK_AGAIN_S)
 
     async def _ask(
-        self, ends: ReplicaEnds, broker: BrokerInfo, asked: Sequence[AskedEnd], wake: Callable[[], None]
+        self, ends: ReplicaEnds, broker: BrokerInfo, asked: Sequence[LogEndRequest], wake: Callable[[], None]
     ) -> None:
         try:
             with trio.move_on_after(ASK_TIMEOUT_S):
-                told = await ends.ask(broker, asked)
-                if self.machine.answered(broker, asked, told):
+                found = await ends.ask(broker, asked)
+                if self.machine.answered(broker, asked, found):
                     wake()
         finally:
             self._asked.discard(broker.broker_id)

@@ -1,6 +1,6 @@
 """Groups as the handlers see them: requests, replies, and the service that answers.
 
-Every call takes effect at once and returns a `Pending`. It is settled when all members that the answer waits for have
+Every call takes effect at once and returns a `Future`. It is settled when all members that the answer waits for have
 come, and when the state that the answer shows is durable (RULES C1). Errors are `coordinator.errors.GroupError`s.
 """
 
@@ -15,7 +15,7 @@ from coordinator.state.log import FIRST_PROTOCOL
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from coordinator.errors import GroupError
 
 NO_GENERATION = -1
@@ -145,7 +145,7 @@ class GroupService(Protocol):
     """The group coordinators of this broker.
 
     Any call may be answered with NotCoordinator, CoordinatorLoading or CoordinatorNotAvailable. A group belongs to the
-    partition of __consumer_offsets that its id hashes to. The errors of a method settle its `Pending`.
+    partition of __consumer_offsets that its id hashes to. The errors of a method settle its `Future`.
     """
 
     async def coordinator_of(self, group_id: str) -> int:
@@ -154,7 +154,7 @@ class GroupService(Protocol):
         Raises CoordinatorNotAvailable.
         """
 
-    def join(self, group_id: str, join: Join) -> Pending[Joined]:
+    def join(self, group_id: str, join: Join) -> Future[Joined]:
         """JoinGroup: settled when all members have joined.
 
         Errors: InvalidGroupId, InvalidSessionTimeout, InconsistentProtocol, UnknownMember, MemberIdRequired,
@@ -163,17 +163,17 @@ class GroupService(Protocol):
 
     def sync(
         self, group_id: str, claim: Claim, protocol: tuple[str | None, str | None], assignments: Mapping[str, bytes]
-    ) -> Pending[Synced]:
+    ) -> Future[Synced]:
         """SyncGroup: settled when the leader has assigned. `protocol` is its type and name, as far as told.
 
         Errors: InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, InconsistentProtocol,
         RebalanceInProgress.
         """
 
-    def heartbeat(self, group_id: str, claim: Claim) -> Pending[None]:
+    def heartbeat(self, group_id: str, claim: Claim) -> Future[None]:
         """Heartbeat. Errors: InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress."""
 
-    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Pending[list[GroupError | None]]:
+    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Future[list[GroupError | None]]:
         """LeaveGroup, with the outcome of each: UnknownMember, FencedInstance. InvalidGroupId for all."""
 
     def commit(
@@ -182,7 +182,7 @@ class GroupService(Protocol):
         claim: Claim,
         offsets: Sequence[OffsetToCommit],
         retention_ms: int = DEFAULT_RETENTION_MS,
-    ) -> Pending[list[GroupError | None]]:
+    ) -> Future[list[GroupError | None]]:
         """OffsetCommit, with the outcome of each: OffsetMetadataTooLarge. All or none of the rest are committed.
 
         A client in no group has an empty member id and no generation. For all: UnknownMember, FencedInstance,
@@ -192,14 +192,14 @@ class GroupService(Protocol):
 
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
-    ) -> Pending[list[CommittedOffset | GroupError | None]]:
+    ) -> Future[list[CommittedOffset | GroupError | None]]:
         """OffsetFetch of these partitions of topics, one after the other; None where nothing was committed.
 
         A group that does not exist has committed nothing. `require_stable`: UnstableOffset where an open transaction
         has an offset.
         """
 
-    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Pending[list[FetchedOffset]]:
+    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Future[list[FetchedOffset]]:
         """OffsetFetch of all offsets that the group has committed."""
 
     def commit_in_transaction(
@@ -210,9 +210,9 @@ class GroupService(Protocol):
         epoch: int,
         offsets: Sequence[OffsetToCommit],
         *,
-        allowed: Pending[None] | None = None,
+        allowed: Future[None] | None = None,
         protocol: int = FIRST_PROTOCOL,
-    ) -> Pending[list[GroupError | None]]:
+    ) -> Future[list[GroupError | None]]:
         """TxnOffsetCommit, with the outcome of each: OffsetMetadataTooLarge. The offsets count when the transaction of
         that producer is committed. Nothing is written before `allowed` is settled; its refusal is the answer.
         `protocol`: of the transaction, see `TransactionService`.
@@ -224,19 +224,19 @@ class GroupService(Protocol):
     def partition_of(self, group_id: str) -> int:
         """The partition of __consumer_offsets for a group, whether the topic exists or not."""
 
-    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Future[list[GroupError | None]]:
         """OffsetDelete, with the outcome of each: SubscribedToTopic.
 
         For all, even of no partitions: InvalidGroupId, UnknownGroup, GroupNotEmpty.
         """
 
-    def describe(self, group_id: str) -> Pending[GroupDescription]:
+    def describe(self, group_id: str) -> Future[GroupDescription]:
         """DescribeGroups. Errors: UnknownGroup."""
 
-    def list_groups(self) -> Pending[list[GroupListing]]:
+    def list_groups(self) -> Future[list[GroupListing]]:
         """All groups that this broker coordinates. CoordinatorLoading while any of them may be missing."""
 
-    def delete_group(self, group_id: str) -> Pending[None]:
+    def delete_group(self, group_id: str) -> Future[None]:
         """DeleteGroups, for one group and its offsets. Errors: UnknownGroup, GroupNotEmpty."""
 
 

@@ -47,9 +47,18 @@ def restore(group: ClassicGroup[Any], record: GroupRecord) -> None:
     group.state = GroupState.STABLE if record.members else GroupState.EMPTY
     for one in record.members:
         protocols = (MemberProtocol(record.protocol_name or "", one.subscription),)
-        timeouts = one.session_timeout_ms, one.rebalance_timeout_ms
-        who = one.member_id, one.instance_id, one.client_id, one.client_host
-        group.members.add(Member(*who, *timeouts, protocols, one.assignment, is_new=False))
+        member: Member[Any] = Member(
+            member_id=one.member_id,
+            instance_id=one.instance_id,
+            client_id=one.client_id,
+            client_host=one.client_host,
+            session_timeout_ms=one.session_timeout_ms,
+            rebalance_timeout_ms=one.rebalance_timeout_ms,
+            protocols=protocols,
+            assignment=one.assignment,
+            is_new=False,
+        )
+        group.members.add(member)
 
 
 def describe(group: ClassicGroup[Any]) -> GroupDescription:

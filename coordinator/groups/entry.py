@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from coordinator.groups.offsets import GroupOffsets
 from coordinator.groups.records import Key, Value, encode_key, encode_value
-from coordinator.shards.table import NEVER_MS, AskerT
+from coordinator.shards.table import NEVER_MS, FutureT
 from coordinator.state.log import StateRecord
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ class OffsetSettings:
     record_max_bytes: int = 1_000_000
 
 
-class Entry(Generic[AskerT]):
-    """All that is known under one group id; a `coordinator.shards.table.Entry`."""
+class GroupEntry(Generic[FutureT]):
+    """All that is known under one group id; a `coordinator.shards.table.TableEntry`."""
 
-    __slots__ = ("due_ms", "group", "is_recorded", "mark", "offsets")
+    __slots__ = ("due_ms", "group", "is_recorded", "last_batch", "offsets")
 
-    def __init__(self, group: ClassicGroup[AskerT]) -> None:
+    def __init__(self, group: ClassicGroup[FutureT]) -> None:
         self.group = group
         self.offsets = GroupOffsets()
         self.due_ms = NEVER_MS
         self.is_recorded = False
-        self.mark: object = None
+        self.last_batch: object = None
 
 
 def record_of_value(key: Key, value: Value) -> StateRecord:

@@ -36,11 +36,11 @@ class Guards:
 
     def give_back(self, guard: Guard) -> bool:
         """Give a guard back; return whether no marker has come meanwhile."""
-        held = self._by_producer.get(guard.producer_id, set())
-        if guard not in held:
+        guards = self._by_producer.get(guard.producer_id, set())
+        if guard not in guards:
             return False
-        held.remove(guard)
-        if not held:
+        guards.remove(guard)
+        if not guards:
             del self._by_producer[guard.producer_id]
         return True
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic
 
 from coordinator.errors import FencedInstance, UnknownMember
-from coordinator.shards.table import NEVER_MS, AskerT
+from coordinator.shards.table import NEVER_MS, FutureT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ def name_in_id(join: Join) -> str:
     return join.instance_id[:INSTANCE_ID_IN_ID_MAX]
 
 
-class Expected(dict[str, int]):
+class ExpectedMembers(dict[str, int]):
     """Ids that were given out and with which no member has joined yet, with their deadlines. The oldest make room."""
 
     def __init__(self, count_max: int) -> None:
@@ -39,7 +39,7 @@ class Expected(dict[str, int]):
 
 
 @dataclass(slots=True, eq=False)
-class Member(Generic[AskerT]):
+class Member(Generic[FutureT]):
     """A member. `joining` and `syncing` are the requests to answer; a member that waits needs no heartbeat to be
     alive."""
 
@@ -51,8 +51,8 @@ class Member(Generic[AskerT]):
     rebalance_timeout_ms: int
     protocols: tuple[MemberProtocol, ...]
     assignment: bytes = b""
-    joining: AskerT | None = None
-    syncing: AskerT | None = None
+    joining: FutureT | None = None
+    syncing: FutureT | None = None
     is_new: bool = True  # since it came no join phase has ended
     deadline_ms: int = NEVER_MS  # it is dead when nothing is heard of it until then
 
@@ -76,18 +76,18 @@ class Member(Generic[AskerT]):
         self.protocols = join.protocols
 
 
-class Members(Generic[AskerT]):
+class Members(Generic[FutureT]):
     """The members, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Member[AskerT]] = {}
+        self._by_id: dict[str, Member[FutureT]] = {}
         self._id_of_instance: dict[str, str] = {}
         self._offers: Counter[str] = Counter()  # of how many members
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[Member[AskerT]]:
+    def __iter__(self) -> Iterator[Member[FutureT]]:
         return iter(self._by_id.values())
 
     def ids(self) -> list[str]:
@@ -98,14 +98,14 @@ class Members(Generic[AskerT]):
         """The longest of all members' timeouts."""
         return max((one.rebalance_timeout_ms for one in self), default=0)
 
-    def get(self, member_id: str) -> Member[AskerT] | None:
+    def get(self, member_id: str) -> Member[FutureT] | None:
         return self._by_id.get(member_id)
 
     def id_of_instance(self, instance_id: str | None) -> str | None:
         """The id of the static member that has this instance id now."""
         return None if instance_id is None else self._id_of_instance.get(instance_id)
 
-    def find(self, claim: Claim) -> Member[AskerT]:
+    def find(self, claim: Claim) -> Member[FutureT]:
         """The member of a claim. Errors: UnknownMember; FencedInstance when the instance has another id since
         (KIP-345)."""
         if claim.instance_id is not None:
@@ -119,19 +119,19 @@ class Members(Generic[AskerT]):
             raise UnknownMember(claim.member_id)
         return member
 
-    def add(self, member: Member[AskerT]) -> None:
+    def add(self, member: Member[FutureT]) -> None:
         self._by_id[member.member_id] = member
         if member.instance_id is not None:
             self._id_of_instance[member.instance_id] = member.member_id
         self._offers.update(_names(member))
 
-    def remove(self, member: Member[AskerT]) -> None:
+    def remove(self, member: Member[FutureT]) -> None:
         del self._by_id[member.member_id]
         if member.instance_id is not None:
             del self._id_of_instance[member.instance_id]
         self._offers.subtract(_names(member))
 
-    def update(self, member: Member[AskerT], join: Join) -> None:
+    def update(self, member: Member[FutureT], join: Join) -> None:
         """Take over the data of a member's new JoinGroup."""
         self._offers.subtract(_names(member))
         member.take(join)
@@ -149,6 +149,6 @@ class Members(Generic[AskerT]):
         return votes.most_common(1)[0][0]
 
 
-def _names(member: Member[AskerT]) -> set[str]:
+def _names(member: Member[FutureT]) -> set[str]:
     """The names of its protocols, each once."""
     return {one.name for one in member.protocols}

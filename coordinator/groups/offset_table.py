@@ -31,12 +31,12 @@ from coordinator.groups.api import (
 )
 from coordinator.groups.classic import ClassicGroup
 from coordinator.groups.commits import commits_of
-from coordinator.groups.entry import Entry, tombstone
+from coordinator.groups.entry import GroupEntry, tombstone
 from coordinator.groups.guards import Guard, Guards
 from coordinator.groups.offsets import GroupOffsets
 from coordinator.groups.pending_offsets import PendingOffset, PendingOffsets
 from coordinator.groups.records import OffsetKey, Value, decode_key, decode_value
-from coordinator.shards.table import NEVER_MS, AskerT, Effects
+from coordinator.shards.table import NEVER_MS, Effects, FutureT
 from coordinator.state.record_fields import UnknownRecord
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 CommittedT = TypeVar("CommittedT")
 
 
-class OffsetTable(Generic[AskerT]):
+class OffsetTable(Generic[FutureT]):
     """See `GroupTable`."""
 
     def __init__(self, groups: GroupSettings, offsets: OffsetSettings, counters: GroupCounters) -> None:
         self._group_settings = groups
         self._offset_settings = offsets
-        self._entries: dict[str, Entry[AskerT]] = {}
+        self._entries: dict[str, GroupEntry[FutureT]] = {}
         self._pending = PendingOffsets()
         self.guards = Guards()
         self.counters = counters
@@ -69,17 +69,17 @@ class OffsetTable(Generic[AskerT]):
         claim: Claim,
         offsets: Sequence[OffsetToCommit],
         retention_ms: int,
-        asker: AskerT,
-    ) -> Effects[AskerT]:
+        future: FutureT,
+    ) -> Effects[FutureT]:
         """See `GroupService.commit`."""
         entry = self._entries.get(group_id)
         if entry is None and claim.generation_id >= 0:
-            return refused(asker, UnknownGroup(group_id))
+            return refused(future, UnknownGroup(group_id))
         if entry is not None:
             try:
                 entry.group.check_commit(moment.now_ms, claim)
             except GroupError as error:
-                return Effects(entry, [(asker, error.with_traceback(None))], [])
+                return Effects(entry, [(future, error.with_traceback(None))], [])
         entry = entry or self._create(group_id)
         wall_ms = moment.wall_ms
         expires_ms = NO_EXPIRY_MS
@@ -92,7 +92,7 @@ class OffsetTable(Generic[AskerT]):
             if self._pending:
                 self._pending.overrule(group_id, TopicPartition(topic, partition))
         self.counters.commits += len(records)
-        return Effects(entry, [(asker, outcomes)], records)
+        return Effects(entry, [(future, outcomes)], records)
 
     def commit_in_transaction(
         self,
@@ -101,39 +101,39 @@ class OffsetTable(Generic[AskerT]):
         claim: Claim,
         producer: StateProducer,
         offsets: Sequence[OffsetToCommit],
-        asker: AskerT,
+        future: FutureT,
         guard: Guard | None = None,
-    ) -> Effects[AskerT]:
+    ) -> Effects[FutureT]:
         """See `GroupService.commit_in_transaction`. `guard`: taken before the transaction's coordinator was asked."""
         if guard is not None and guard.guards is not self.guards:
-            return refused(asker, CoordinatorLoading("it was read anew"))
+            return refused(future, CoordinatorLoading("it was read anew"))
         if guard is not None and not self.guards.give_back(guard):
-            return refused(asker, InvalidTransactionState("the transaction has ended meanwhile"))
+            return refused(future, InvalidTransactionState("the transaction has ended meanwhile"))
         entry = self._entries.get(group_id)
         if entry is None and claim.generation_id >= 0:
-            return refused(asker, IllegalGeneration(group_id))
+            return refused(future, IllegalGeneration(group_id))
         if not self._pending.has_room_for(producer.producer_id):
-            return Effects(entry, [(asker, CoordinatorNotAvailable("too many transactions are open"))], [])
+            return Effects(entry, [(future, CoordinatorNotAvailable("too many transactions are open"))], [])
         if entry is not None:
             try:
                 entry.group.check_commit(moment.now_ms, claim, in_transaction=True)
             except GroupError as error:
-                return Effects(entry, [(asker, error.with_traceback(None))], [])
+                return Effects(entry, [(future, error.with_traceback(None))], [])
         entry = entry or self._create(group_id)
         longest = self._offset_settings.metadata_max_length
         outcomes, taken, records = commits_of(group_id, offsets, longest, moment.wall_ms)
         for (topic, partition, committed), record in zip(taken, records, strict=True):
             at = TopicPartition(topic, partition)
             self._pending.put(producer.producer_id, PendingOffset(group_id, at, committed, record))
-        return Effects(entry, [(asker, outcomes)], records, producer if records else None)
+        return Effects(entry, [(future, outcomes)], records, producer if records else None)
 
-    def end_transaction(self, marker: StateMarker, asker: AskerT) -> Effects[AskerT]:
+    def end_transaction(self, marker: StateMarker, future: FutureT) -> Effects[FutureT]:
         """See `GroupService.end_transaction`."""
         records, entries = self._end(marker)
         self.counters.commits += len(records)
-        return Effects(None, [(asker, None)], records, marker, entries)
+        return Effects(None, [(future, None)], records, marker, entries)
 
-    def _end(self, marker: StateMarker) -> tuple[list[StateRecord], list[Entry[AskerT]]]:
+    def _end(self, marker: StateMarker) -> tuple[list[StateRecord], list[GroupEntry[FutureT]]]:
         """End a transaction; return its records that count from now on, and the groups in which something changes."""
         self.guards.void(marker.producer_id)
         counting, group_ids = self._pending.end(marker.producer_id, is_commit=marker.is_commit)
@@ -147,10 +147,10 @@ class OffsetTable(Generic[AskerT]):
         self,
         group_id: str,
         partitions: Sequence[tuple[str, Sequence[int]]],
-        asker: AskerT,
+        future: FutureT,
         *,
         require_stable: bool = False,
-    ) -> Effects[AskerT]:
+    ) -> Effects[FutureT]:
         """See `GroupService.fetch_offsets`."""
         entry = self._entries.get(group_id)
         offsets = entry.offsets if entry is not None else GroupOffsets()
@@ -159,12 +159,12 @@ class OffsetTable(Generic[AskerT]):
         if require_stable and self._pending.has_group(group_id):
             places = (TopicPartition(topic, number) for topic, numbers in partitions for number in numbers)
             found = [self._if_stable(group_id, *one) for one in zip(places, found, strict=True)]
-        return Effects(entry, [(asker, found)], [])
+        return Effects(entry, [(future, found)], [])
 
     def _if_stable(self, group_id: str, at: TopicPartition, committed: CommittedT) -> CommittedT | UnstableOffset:
         return UnstableOffset(f"{at.topic}-{at.partition}") if self._pending.is_pending(group_id, at) else committed
 
-    def fetch_all_offsets(self, group_id: str, asker: AskerT, *, require_stable: bool = False) -> Effects[AskerT]:
+    def fetch_all_offsets(self, group_id: str, future: FutureT, *, require_stable: bool = False) -> Effects[FutureT]:
         """See `GroupService.fetch_all_offsets`."""
         entry = self._entries.get(group_id)
         offsets = entry.offsets if entry is not None else GroupOffsets()
@@ -172,16 +172,16 @@ class OffsetTable(Generic[AskerT]):
             FetchedOffset(*at, self._if_stable(group_id, at, committed) if require_stable else committed)
             for at, committed in offsets.items()
         ]
-        return Effects(entry, [(asker, found)], [])
+        return Effects(entry, [(future, found)], [])
 
-    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], asker: AskerT) -> Effects[AskerT]:
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], future: FutureT) -> Effects[FutureT]:
         """See `GroupService.delete_offsets`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return refused(asker, UnknownGroup(group_id))
+            return refused(future, UnknownGroup(group_id))
         group = entry.group
         if group.state is not GroupState.EMPTY and group.protocol_type != descriptions.CONSUMER_PROTOCOL:
-            return Effects(entry, [(asker, GroupNotEmpty(group_id))], [])
+            return Effects(entry, [(future, GroupNotEmpty(group_id))], [])
         subscribed = descriptions.subscribed_topics(group)
         outcomes: list[GroupError | None] = []
         records: list[StateRecord] = []
@@ -191,9 +191,9 @@ class OffsetTable(Generic[AskerT]):
                 continue
             outcomes.append(None)
             records += self._remove_offset(entry, topic, partition)
-        return Effects(entry, [(asker, outcomes)], records)
+        return Effects(entry, [(future, outcomes)], records)
 
-    def _remove_offset(self, entry: Entry[AskerT], topic: str, partition: int) -> list[StateRecord]:
+    def _remove_offset(self, entry: GroupEntry[FutureT], topic: str, partition: int) -> list[StateRecord]:
         group_id, at = entry.group.group_id, TopicPartition(topic, partition)
         if entry.offsets.get(topic, partition) is None and not self._pending.is_pending(group_id, at):
             return []
@@ -201,7 +201,7 @@ class OffsetTable(Generic[AskerT]):
         self._pending.remove(group_id, at)
         return [tombstone(OffsetKey(group_id, topic, partition))]
 
-    def forget_topics(self, group_id: str, topics: Collection[str], deleted_ms: int) -> Effects[AskerT]:
+    def forget_topics(self, group_id: str, topics: Collection[str], deleted_ms: int) -> Effects[FutureT]:
         """Remove a group's offsets of topics that were deleted at `deleted_ms`. Later commits are for a new topic of
         the same name."""
         entry = self._entries.get(group_id)
@@ -242,11 +242,11 @@ class OffsetTable(Generic[AskerT]):
         """See `StateTable`."""
         return self._end(marker)[0]
 
-    def _create(self, group_id: str) -> Entry[AskerT]:
-        entry = self._entries[group_id] = Entry(ClassicGroup[AskerT](group_id, self._group_settings))
+    def _create(self, group_id: str) -> GroupEntry[FutureT]:
+        entry = self._entries[group_id] = GroupEntry(ClassicGroup[FutureT](group_id, self._group_settings))
         return entry
 
 
-def refused(asker: AskerT, answer: CoordinatorError | list[GroupError]) -> Effects[AskerT]:
+def refused(future: FutureT, answer: CoordinatorError | list[GroupError]) -> Effects[FutureT]:
     """Effects of a refusal: there is no such group, or it is not looked at."""
-    return Effects(None, [(asker, answer)], [])
+    return Effects(None, [(future, answer)], [])

@@ -18,13 +18,13 @@ from coordinator.errors import (
     NotCoordinator,
     StaleProducerEpoch,
 )
+from coordinator.futures import after_all, followed, settled
 from coordinator.groups.api import DEFAULT_RETENTION_MS, GroupCounters
 from coordinator.groups.guards import Guard, Guards
 from coordinator.groups.table import GroupTable
-from coordinator.shards.pending import after_all, followed, settled
 from coordinator.shards.replies import Freshness
-from coordinator.shards.shard import Asker, Shard
-from coordinator.shards.shard_set import InternalTopic, ShardOptions, ShardSet, StateKeeping
+from coordinator.shards.shard import ReplyFuture, Shard
+from coordinator.shards.shard_set import InternalTopic, ShardOptions, ShardSet, StateStorage
 from coordinator.shards.writer import CacheMode
 from coordinator.state.log import FIRST_PROTOCOL, StateMarker, StateProducer
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from random import Random
 
-    from coordinator.api import ClusterImage, ClusterService, Pending
+    from coordinator.api import ClusterImage, ClusterService, Future
     from coordinator.errors import GroupError
     from coordinator.groups.api import (
         Claim,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
-Table = GroupTable[Asker]
+Table = GroupTable[ReplyFuture]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ class GroupOptions:
     partition_count: int = 50  # offsets.topic.num.partitions
     replication_factor: int = 1  # offsets.topic.replication.factor
     retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
-    view_mode: CacheMode = CacheMode.CACHED
-    view_flush_interval_ms: int = 100  # offsets.view.flush.interval.ms
+    cache_mode: CacheMode = CacheMode.CACHED
+    cache_flush_interval_ms: int = 100  # offsets.view.flush.interval.ms
     commit_timeout_ms: int = 5_000  # offsets.commit.timeout.ms
 
     def shard_options(self) -> ShardOptions:
@@ -84,8 +84,8 @@ class GroupOptions:
         return ShardOptions(
             broker_id=self.broker_id,
             topic=topic,
-            view_mode=self.view_mode,
-            view_flush_interval_ms=self.view_flush_interval_ms,
+            cache_mode=self.cache_mode,
+            cache_flush_interval_ms=self.cache_flush_interval_ms,
             write_timeout_ms=self.commit_timeout_ms,
             freshness=Freshness.MAY_BE_STALE,
         )
@@ -101,7 +101,7 @@ class GroupCoordinators:
         self,
         cluster: ClusterService,
         logs: StateLogs,
-        view: StateCache,
+        cache: StateCache,
         options: GroupOptions,
         random: Random,
         wall_ms: Callable[[], int],
@@ -112,7 +112,7 @@ class GroupCoordinators:
         self.counters = GroupCounters()
         self._shards: ShardSet[Table] = ShardSet(
             cluster,
-            StateKeeping(logs=logs, view=view),
+            StateStorage(logs=logs, cache=cache),
             options.shard_options(),
             new_table=lambda: GroupTable(options.groups, options.offsets, self.counters),
             wall_ms=wall_ms,
@@ -168,45 +168,47 @@ class GroupCoordinators:
         """See `GroupService`."""
         return self._shards.partition_of(group_id)
 
-    def _ask(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
+    def _ask(self, group_id: str, command: Callable[[Table, Moment, ReplyFuture], Effects[ReplyFuture]]) -> Future[Any]:
         return self._shards.ask(group_id, command, waits=True)
 
     def _read(
         self,
         group_id: str,
-        command: Callable[[Table, Moment, Asker], Effects[Asker]],
+        command: Callable[[Table, Moment, ReplyFuture], Effects[ReplyFuture]],
         freshness: Freshness = Freshness.MAY_FALL_BACK,
-    ) -> Pending[Any]:
+    ) -> Future[Any]:
         """Run a command that needs no record; it is answered even while no record can be written."""
         return self._shards.ask(group_id, command, only_reads=True, freshness=freshness, waits=True)
 
-    def _ask_named(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
+    def _ask_named(
+        self, group_id: str, command: Callable[[Table, Moment, ReplyFuture], Effects[ReplyFuture]]
+    ) -> Future[Any]:
         """Refuse a group without a name, which may have nothing but offsets."""
         return self._ask(group_id, command) if group_id else _unnamed()
 
     # Commands
 
-    def join(self, group_id: str, join: Join) -> Pending[Joined]:
+    def join(self, group_id: str, join: Join) -> Future[Joined]:
         """See `GroupService`."""
-        return self._ask_named(group_id, lambda table, moment, asker: table.join(moment, group_id, join, asker))
+        return self._ask_named(group_id, lambda table, moment, future: table.join(moment, group_id, join, future))
 
     def sync(
         self, group_id: str, claim: Claim, protocol: tuple[str | None, str | None], assignments: Mapping[str, bytes]
-    ) -> Pending[Synced]:
+    ) -> Future[Synced]:
         """See `GroupService`."""
         return self._ask_named(
-            group_id, lambda table, moment, asker: table.sync(moment, group_id, claim, protocol, assignments, asker)
+            group_id, lambda table, moment, future: table.sync(moment, group_id, claim, protocol, assignments, future)
         )
 
-    def heartbeat(self, group_id: str, claim: Claim) -> Pending[None]:
+    def heartbeat(self, group_id: str, claim: Claim) -> Future[None]:
         """See `GroupService`."""
         if not group_id:
-            return cast("Pending[None]", _unnamed())
-        return self._read(group_id, lambda table, moment, asker: table.heartbeat(moment, group_id, claim, asker))
+            return cast("Future[None]", _unnamed())
+        return self._read(group_id, lambda table, moment, future: table.heartbeat(moment, group_id, claim, future))
 
-    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Pending[list[GroupError | None]]:
+    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Future[list[GroupError | None]]:
         """See `GroupService`."""
-        return self._ask_named(group_id, lambda table, moment, asker: table.leave(moment, group_id, leaving, asker))
+        return self._ask_named(group_id, lambda table, moment, future: table.leave(moment, group_id, leaving, future))
 
     def commit(
         self,
@@ -214,10 +216,10 @@ class GroupCoordinators:
         claim: Claim,
         offsets: Sequence[OffsetToCommit],
         retention_ms: int = DEFAULT_RETENTION_MS,
-    ) -> Pending[list[GroupError | None]]:
+    ) -> Future[list[GroupError | None]]:
         """See `GroupService`."""
         return self._ask(
-            group_id, lambda table, moment, asker: table.commit(moment, group_id, claim, offsets, retention_ms, asker)
+            group_id, lambda table, moment, future: table.commit(moment, group_id, claim, offsets, retention_ms, future)
         )
 
     def commit_in_transaction(
@@ -228,37 +230,37 @@ class GroupCoordinators:
         epoch: int,
         offsets: Sequence[OffsetToCommit],
         *,
-        allowed: Pending[None] | None = None,
+        allowed: Future[None] | None = None,
         protocol: int = FIRST_PROTOCOL,
-    ) -> Pending[list[GroupError | None]]:
+    ) -> Future[list[GroupError | None]]:
         """See `GroupService`."""
         if not group_id:
-            return cast("Pending[list[GroupError | None]]", _unnamed())
+            return cast("Future[list[GroupError | None]]", _unnamed())
         producer = StateProducer(producer_id, epoch)
         if producer_id < 0:
             refused = InvalidProducerIdMapping(f"producer id {producer_id} is nobody's")
-            return cast("Pending[list[GroupError | None]]", settled(refused))
+            return cast("Future[list[GroupError | None]]", settled(refused))
         if epoch < 0:
             stale = StaleProducerEpoch(f"no producer is in epoch {epoch}")
-            return cast("Pending[list[GroupError | None]]", settled(stale))
+            return cast("Future[list[GroupError | None]]", settled(stale))
         guard: Guard | None = None
 
-        def write() -> Asker:
-            asker = self._shards.ask_about(
+        def write() -> ReplyFuture:
+            future = self._shards.ask_about(
                 group_id,
                 producer,
-                lambda table, moment, asker: table.commit_in_transaction(
-                    moment, group_id, claim, producer, offsets, asker, guard
+                lambda table, moment, future: table.commit_in_transaction(
+                    moment, group_id, claim, producer, offsets, future, guard
                 ),
             )
             _give_back(guard)  # if the table was not asked
-            return asker
+            return future
 
         if allowed is None:
-            return cast("Pending[list[GroupError | None]]", write())
+            return cast("Future[list[GroupError | None]]", write())
         if protocol == FIRST_PROTOCOL:  # in the second protocol the epoch shows late writes
             guard = self._guard(group_id, producer_id)
-        return cast("Pending[list[GroupError | None]]", followed(allowed, write, partial(_give_back, guard)))
+        return cast("Future[list[GroupError | None]]", followed(allowed, write, partial(_give_back, guard)))
 
     def _guard(self, group_id: str, producer_id: int) -> Guard:
         shard = self._shards.find(self._shards.partition_of(group_id))
@@ -266,54 +268,54 @@ class GroupCoordinators:
         guards = shard.table.guards if shard is not None and shard.is_loaded else Guards()
         return guards.take(producer_id)
 
-    def end_transaction(self, partition: int, marker: StateMarker) -> Pending[None]:
+    def end_transaction(self, partition: int, marker: StateMarker) -> Future[None]:
         """End a producer's transaction: its offsets count from now on, or never. `partition` of the offsets' topic.
 
         Raises NotCoordinator, CoordinatorLoading, StaleProducerEpoch, TransactionCoordinatorFenced.
         """
         shard = self._shards.find(partition)
         if shard is None:
-            return cast("Pending[None]", settled(NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not led here")))
-        asker = shard.ask_about(marker, lambda table, _, asker: table.end_transaction(marker, asker))
-        return cast("Pending[None]", asker)
+            return cast("Future[None]", settled(NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not led here")))
+        future = shard.ask_about(marker, lambda table, _, future: table.end_transaction(marker, future))
+        return cast("Future[None]", future)
 
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
-    ) -> Pending[list[CommittedOffset | GroupError | None]]:
+    ) -> Future[list[CommittedOffset | GroupError | None]]:
         """See `GroupService`."""
         return self._read(
             group_id,
-            lambda table, _, asker: table.fetch_offsets(group_id, partitions, asker, require_stable=require_stable),
+            lambda table, _, future: table.fetch_offsets(group_id, partitions, future, require_stable=require_stable),
             _freshness(is_stable=require_stable),
         )
 
-    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Pending[list[FetchedOffset]]:
+    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Future[list[FetchedOffset]]:
         """See `GroupService`."""
         return self._read(
             group_id,
-            lambda table, _, asker: table.fetch_all_offsets(group_id, asker, require_stable=require_stable),
+            lambda table, _, future: table.fetch_all_offsets(group_id, future, require_stable=require_stable),
             _freshness(is_stable=require_stable),
         )
 
-    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Future[list[GroupError | None]]:
         """See `GroupService`."""
-        return self._ask_named(group_id, lambda table, _, asker: table.delete_offsets(group_id, partitions, asker))
+        return self._ask_named(group_id, lambda table, _, future: table.delete_offsets(group_id, partitions, future))
 
-    def describe(self, group_id: str) -> Pending[GroupDescription]:
+    def describe(self, group_id: str) -> Future[GroupDescription]:
         """See `GroupService`."""
-        return self._read(group_id, lambda table, _, asker: table.describe(group_id, asker))
+        return self._read(group_id, lambda table, _, future: table.describe(group_id, future))
 
-    def list_groups(self) -> Pending[list[GroupListing]]:
+    def list_groups(self) -> Future[list[GroupListing]]:
         """See `GroupService`."""
         shards = list(self._shards)
         found = [listing for shard in shards for listing in shard.table.listings()]
-        if (refusal := self._shards.not_listed()) is not None:
-            return cast("Pending[list[GroupListing]]", settled(refusal))
-        return cast("Pending[list[GroupListing]]", after_all([shard.when_durable() for shard in shards], found))
+        if (refusal := self._shards.listing_refusal()) is not None:
+            return cast("Future[list[GroupListing]]", settled(refusal))
+        return cast("Future[list[GroupListing]]", after_all([shard.when_durable() for shard in shards], found))
 
-    def delete_group(self, group_id: str) -> Pending[None]:
+    def delete_group(self, group_id: str) -> Future[None]:
         """See `GroupService`."""
-        return self._ask(group_id, lambda table, _, asker: table.delete_group(group_id, asker))
+        return self._ask(group_id, lambda table, _, future: table.delete_group(group_id, future))
 
     def figures(self) -> Iterator[GroupFigures]:
         """See `GroupStatistics`."""
@@ -326,12 +328,12 @@ def _freshness(*, is_stable: bool) -> Freshness:
     return Freshness.NEWEST if is_stable else Freshness.MAY_FALL_BACK
 
 
-def _unnamed() -> Asker:
+def _unnamed() -> ReplyFuture:
     return settled(InvalidGroupId("the group id is empty"))
 
 
 async def _forget_topics(shard: Shard[Table], topics: Collection[str], deleted_ms: int) -> None:
-    await shard.until_it_writes()
+    await shard.wait_until_writable()
     await shard.ask_each(
         lambda table: table.group_ids(), lambda table, _, group_id: table.forget_topics(group_id, topics, deleted_ms)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic
 
-from coordinator.shards.table import AskerT
+from coordinator.shards.table import FutureT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,17 +24,17 @@ class GroupSettings:
 
 
 @dataclass(slots=True)
-class Step(Generic[AskerT]):
+class Step(Generic[FutureT]):
     """A step: its time, and its results. Timeouts go by a steady clock, recorded times by the wall's."""
 
     now_ms: int
     wall_ms: int
     new_id: Callable[[], str]
-    answers: list[tuple[AskerT, object]] = field(default_factory=list)
+    answers: list[tuple[FutureT, object]] = field(default_factory=list)
     must_record: bool = False
     generations: int = 0  # that have begun
     expired_members: int = 0
 
-    def answer(self, asker: AskerT | None, answer: object) -> None:
-        if asker is not None:
-            self.answers.append((asker, answer))
+    def answer(self, future: FutureT | None, answer: object) -> None:
+        if future is not None:
+            self.answers.append((future, answer))

@@ -26,7 +26,7 @@ from coordinator.groups.api import (
     GroupState,
 )
 from coordinator.groups.classic import ClassicGroup
-from coordinator.groups.entry import Entry, record_of_value, tombstone
+from coordinator.groups.entry import GroupEntry, record_of_value, tombstone
 from coordinator.groups.offset_table import OffsetTable, refused
 from coordinator.groups.offsets import retention_of
 from coordinator.groups.records import (
@@ -38,7 +38,7 @@ from coordinator.groups.records import (
     decode_value,
 )
 from coordinator.groups.step import Step
-from coordinator.shards.table import NEVER_MS, AskerT, Effects
+from coordinator.shards.table import NEVER_MS, Effects, FutureT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from coordinator.state.log import StateRecord
 
 
-class GroupTable(OffsetTable[AskerT]):
-    """The groups of one partition. Every command answers its asker once, in its effects or in those of a later one."""
+class GroupTable(OffsetTable[FutureT]):
+    """The groups of one partition. Every command answers its future once, in its effects or in those of a later one."""
 
     def __init__(self, groups: GroupSettings, offsets: OffsetSettings, counters: GroupCounters | None = None) -> None:
         super().__init__(groups, offsets, counters or GroupCounters())
@@ -62,17 +62,17 @@ class GroupTable(OffsetTable[AskerT]):
 
     # Membership
 
-    def join(self, moment: Moment, group_id: str, join: Join, asker: AskerT) -> Effects[AskerT]:
+    def join(self, moment: Moment, group_id: str, join: Join, future: FutureT) -> Effects[FutureT]:
         """See `GroupService.join`. A session timeout out of bounds is refused before the group is looked for."""
         settings = self._group_settings
         if not settings.session_timeout_min_ms <= join.session_timeout_ms <= settings.session_timeout_max_ms:
-            return refused(asker, InvalidSessionTimeout(f"session timeout of {join.session_timeout_ms} ms"))
+            return refused(future, InvalidSessionTimeout(f"session timeout of {join.session_timeout_ms} ms"))
         entry = self._entries.get(group_id)
         if entry is None:
             if join.member_id:
-                return refused(asker, UnknownMember(join.member_id))
+                return refused(future, UnknownMember(join.member_id))
             entry = self._create(group_id)
-        return self._step(moment, entry, asker, lambda turn, group: group.join(turn, join, asker))
+        return self._step(moment, entry, future, lambda step, group: group.join(step, join, future))
 
     def sync(
         self,
@@ -81,89 +81,89 @@ class GroupTable(OffsetTable[AskerT]):
         claim: Claim,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
-        asker: AskerT,
-    ) -> Effects[AskerT]:
+        future: FutureT,
+    ) -> Effects[FutureT]:
         """See `GroupService.sync`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return refused(asker, UnknownMember(claim.member_id))
+            return refused(future, UnknownMember(claim.member_id))
         return self._step(
-            moment, entry, asker, lambda turn, group: group.sync(turn, claim, protocol, assignments, asker)
+            moment, entry, future, lambda step, group: group.sync(step, claim, protocol, assignments, future)
         )
 
-    def heartbeat(self, moment: Moment, group_id: str, claim: Claim, asker: AskerT) -> Effects[AskerT]:
+    def heartbeat(self, moment: Moment, group_id: str, claim: Claim, future: FutureT) -> Effects[FutureT]:
         """See `GroupService.heartbeat`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return refused(asker, UnknownMember(claim.member_id))
+            return refused(future, UnknownMember(claim.member_id))
         answer: GroupError | None = None
         try:
             entry.group.heartbeat(moment.now_ms, claim)
         except GroupError as error:
             answer = error.with_traceback(None)
-        return Effects(entry, [(asker, answer)], [])  # it only moves a deadline, and later at that
+        return Effects(entry, [(future, answer)], [])  # it only moves a deadline, and later at that
 
-    def leave(self, moment: Moment, group_id: str, leaving: Sequence[Claim], asker: AskerT) -> Effects[AskerT]:
+    def leave(self, moment: Moment, group_id: str, leaving: Sequence[Claim], future: FutureT) -> Effects[FutureT]:
         """See `GroupService.leave`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return refused(asker, [UnknownMember(one.member_id) for one in leaving])
-        return self._step(moment, entry, asker, lambda turn, group: turn.answer(asker, group.leave(turn, leaving)))
+            return refused(future, [UnknownMember(one.member_id) for one in leaving])
+        return self._step(moment, entry, future, lambda step, group: step.answer(future, group.leave(step, leaving)))
 
     def _step(
         self,
         moment: Moment,
-        entry: Entry[AskerT],
-        asker: AskerT | None,
-        step: Callable[[Step[AskerT], ClassicGroup[AskerT]], None],
-    ) -> Effects[AskerT]:
-        turn = self._turn(moment)
+        entry: GroupEntry[FutureT],
+        future: FutureT | None,
+        action: Callable[[Step[FutureT], ClassicGroup[FutureT]], None],
+    ) -> Effects[FutureT]:
+        step = self._new_step(moment)
         try:
-            step(turn, entry.group)
+            action(step, entry.group)
         except GroupError as error:
-            turn.answer(asker, error.with_traceback(None))  # which leads to this turn, and so in a cycle
-        return self._done(turn, entry)
+            step.answer(future, error.with_traceback(None))  # which refers to this step: that would be a cycle
+        return self._done(step, entry)
 
-    def _done(self, turn: Step[AskerT], entry: Entry[AskerT]) -> Effects[AskerT]:
+    def _done(self, step: Step[FutureT], entry: GroupEntry[FutureT]) -> Effects[FutureT]:
         group = entry.group
         records = []
-        if turn.must_record:
+        if step.must_record:
             record = record_of_value(GroupKey(group.group_id), descriptions.record_of(group))
             if record.value is not None and len(record.value) > self._offset_settings.record_max_bytes:
-                group.reject_assignment(turn, GroupTooLarge(f"group {group.group_id}: {len(record.value)} bytes"))
+                group.reject_assignment(step, GroupTooLarge(f"group {group.group_id}: {len(record.value)} bytes"))
             else:
                 records.append(record)
                 entry.is_recorded = True
-        self.counters.generations += turn.generations
-        self.counters.expired_members += turn.expired_members
+        self.counters.generations += step.generations
+        self.counters.expired_members += step.expired_members
         self._schedule(entry)
-        return Effects(entry, turn.answers, records)
+        return Effects(entry, step.answers, records)
 
     # Groups as a whole
 
-    def describe(self, group_id: str, asker: AskerT) -> Effects[AskerT]:
+    def describe(self, group_id: str, future: FutureT) -> Effects[FutureT]:
         """See `GroupService.describe`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return refused(asker, UnknownGroup(group_id))
-        return Effects(entry, [(asker, descriptions.describe(entry.group))], [])
+            return refused(future, UnknownGroup(group_id))
+        return Effects(entry, [(future, descriptions.describe(entry.group))], [])
 
     def listings(self) -> list[GroupListing]:
         """All groups, as rows of a list."""
         return [descriptions.listing(entry.group) for entry in self._entries.values()]
 
-    def delete_group(self, group_id: str, asker: AskerT) -> Effects[AskerT]:
+    def delete_group(self, group_id: str, future: FutureT) -> Effects[FutureT]:
         """See `GroupService.delete_group`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return refused(asker, UnknownGroup(group_id))
+            return refused(future, UnknownGroup(group_id))
         if entry.group.state is not GroupState.EMPTY:
-            return Effects(entry, [(asker, GroupNotEmpty(group_id))], [])
+            return Effects(entry, [(future, GroupNotEmpty(group_id))], [])
         places = [*(at for at, _ in entry.offsets.items()), *self._pending.of_group(group_id)]
         records = [record for at in dict.fromkeys(places) for record in self._remove_offset(entry, *at)]
-        return Effects(entry, [(asker, None)], [*records, *self._forget(entry)])
+        return Effects(entry, [(future, None)], [*records, *self._forget(entry)])
 
-    def _forget(self, entry: Entry[AskerT]) -> list[StateRecord]:
+    def _forget(self, entry: GroupEntry[FutureT]) -> list[StateRecord]:
         del self._entries[entry.group.group_id]
         return [tombstone(GroupKey(entry.group.group_id))] if entry.is_recorded else []
 
@@ -173,7 +173,7 @@ class GroupTable(OffsetTable[AskerT]):
         """When `expire` has something to do, at the earliest."""
         return self._due[0][0] if self._due else NEVER_MS
 
-    def expire(self, moment: Moment) -> Iterator[Effects[AskerT]]:
+    def expire(self, moment: Moment) -> Iterator[Effects[FutureT]]:
         """Expire every group whose time has come, one by one."""
         while self._due and self._due[0][0] <= moment.now_ms:
             due_ms, group_id = heappop(self._due)
@@ -184,26 +184,26 @@ class GroupTable(OffsetTable[AskerT]):
             if entry.group.next_deadline_ms() > moment.now_ms:
                 self._schedule(entry)
                 continue
-            yield self._step(moment, entry, None, lambda turn, group: group.expire(turn))
+            yield self._step(moment, entry, None, lambda step, group: group.expire(step))
 
-    def _schedule(self, entry: Entry[AskerT]) -> None:
+    def _schedule(self, entry: GroupEntry[FutureT]) -> None:
         """Note a group's next deadline. A deadline that has moved later is found out when the earlier one comes."""
         due_ms = entry.group.next_deadline_ms()
         if due_ms < entry.due_ms:
             entry.due_ms = due_ms
             heappush(self._due, (due_ms, entry.group.group_id))
 
-    def waiting(self) -> Iterator[AskerT]:
+    def waiting(self) -> Iterator[FutureT]:
         """The requests that are not answered yet."""
         for entry in self._entries.values():
             for member in entry.group.members:
-                yield from (asker for asker in (member.joining, member.syncing) if asker is not None)
+                yield from (future for future in (member.joining, member.syncing) if future is not None)
 
     def group_ids(self) -> list[str]:
         """All group ids, for `Shard.ask_each`."""
         return list(self._entries)
 
-    def sweep(self, moment: Moment, group_id: str) -> Effects[AskerT]:
+    def sweep(self, moment: Moment, group_id: str) -> Effects[FutureT]:
         """Remove a group's expired offsets, and the group if it has neither members nor offsets."""
         entry = self._entries.get(group_id)
         records: list[StateRecord] = []
@@ -244,11 +244,11 @@ class GroupTable(OffsetTable[AskerT]):
             if not entry.is_recorded and not entry.offsets and not self._pending.has_group(group_id):
                 del self._entries[group_id]
 
-    def wake(self, moment: Moment) -> Iterator[Effects[AskerT]]:
+    def wake(self, moment: Moment) -> Iterator[Effects[FutureT]]:
         """Start the members' time, after the last record; entries without content are dropped."""
         self.forget_remnants()
         for entry in list(self._entries.values()):
-            yield self._step(moment, entry, None, lambda turn, group: group.wake(turn))
+            yield self._step(moment, entry, None, lambda step, group: group.wake(step))
 
     def figures(self) -> Iterator[GroupFigures]:
         """See `GroupStatistics`."""
@@ -258,5 +258,5 @@ class GroupTable(OffsetTable[AskerT]):
                 offsets = [(at, committed.offset) for at, committed in entry.offsets.items()]
                 yield GroupFigures(group_id, entry.group.state, len(entry.group.members), offsets)
 
-    def _turn(self, moment: Moment) -> Step[AskerT]:
+    def _new_step(self, moment: Moment) -> Step[FutureT]:
         return Step(moment.now_ms, moment.wall_ms, moment.new_id)

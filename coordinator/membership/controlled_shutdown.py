@@ -42,21 +42,21 @@ class ControlledShutdown:
         self._membership = membership
         self._publish = publish
         self._failures = failures
-        self._is_wanted = False
+        self._is_leaving = False
         self.has_left = False
 
     def next_state(self) -> BrokerState:
         """The state to register in."""
-        return BrokerState.LEAVING if self._is_wanted else BrokerState.SERVING
+        return BrokerState.LEAVING if self._is_leaving else BrokerState.SERVING
 
     async def leave(self) -> None:
-        """See `Coordinator.leave`."""
+        """See `ClusterManager.leave`."""
         image, broker_id = self._changes.image, self._membership.me.broker_id
         if reconcile.others_serving(image, broker_id):
-            self._is_wanted = True
+            self._is_leaving = True
             with trio.move_on_after(LEAVE_TIMEOUT_S):
                 await self._hand_over()
-            if reconcile.leads_what_others_can(image, broker_id):
+            if reconcile.has_leaderships_to_hand_over(image, broker_id):
                 await trio.sleep(REDIRECTING_S)
         self.has_left = True
 
@@ -64,18 +64,18 @@ class ControlledShutdown:
         attempts = Attempts(self._failures, "hand-over")
         while True:
             try:
-                await self._say_it_leaves()
+                await self._write_leaving()
             except UNUSABLE as error:
                 await attempts.pause(error)
             else:
                 break
         attempts.succeeded()
-        while reconcile.leads_what_others_can(self._changes.image, self._membership.me.broker_id):
+        while reconcile.has_leaderships_to_hand_over(self._changes.image, self._membership.me.broker_id):
             wake = trio.Event()
             self._changes.wake_after(self._changes.image.version, wake)
             await wake.wait()
 
-    async def _say_it_leaves(self) -> None:
+    async def _write_leaving(self) -> None:
         """Write that the broker leaves, on top of an image that the host has followed."""
         while not await self._membership.became(BrokerState.LEAVING, await self._publish()):
             pass

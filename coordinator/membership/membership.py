@@ -42,13 +42,13 @@ class Membership:
         log: ChangeLog,
         broker: BrokerInfo,
         random: Random,
-        on_new_life: Callable[[], None] = lambda: None,
+        before_registration: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_new_life` is called before a registration, when `me` has its incarnation."""
+        """`before_registration` is called before a registration, when `me` has its incarnation."""
         self._store = store
         self._log = log
         self._random = random
-        self._on_new_life = on_new_life
+        self._before_registration = before_registration
         self._process_epoch: int | None = None
         self.me = broker
 
@@ -84,11 +84,11 @@ class Membership:
                     await gone.wait()
                     await self._log.catch_up()
                     continue
-                self.me = self._next_life(known, log_dirs)
-                self._on_new_life()
-                left = [Delete(paths.broker(broker_id)), *await self._left_as_controller()] if is_alive else []
+                self.me = self._next_registration(known, log_dirs)
+                self._before_registration()
+                deletions = [Delete(paths.broker(broker_id)), *await self._role_deletion()] if is_alive else []
                 try:
-                    await self._log.commit(image, [], [*left, *self._registration(known)])
+                    await self._log.commit(image, [], [*deletions, *self._registration(known)])
                 except Overtaken:
                     continue
                 self._process_epoch = self.me.process_epoch
@@ -107,7 +107,7 @@ class Membership:
             await self._store.multi([self.fence, alive])
         return True
 
-    def _next_life(self, known: BrokerInfo | None, log_dirs: Sequence[str]) -> BrokerInfo:
+    def _next_registration(self, known: BrokerInfo | None, log_dirs: Sequence[str]) -> BrokerInfo:
         """The next registration. Log dirs that an earlier one had and this one lacks are remembered until it serves: if
         the process dies before, it has not told which data it lacks."""
         had = {*known.log_dirs, *known.lost_log_dirs} if known else set()
@@ -128,7 +128,7 @@ class Membership:
         alive = Create(paths.broker(self.me.broker_id), encode_alive(self.me.incarnation), ephemeral=True)
         return [alive, Create(path, value) if known is None else Put(path, value, known.version)]
 
-    async def _left_as_controller(self) -> list[Operation]:
+    async def _role_deletion(self) -> list[Operation]:
         """The controller's role of the registration before goes with it."""
         try:
             node = await self._store.get(paths.CONTROLLER)
@@ -149,9 +149,9 @@ class Membership:
     async def became(self, state: BrokerState, image: ClusterImage) -> bool:
         """Write the state as `become` does, unless there is a newer image than that; return whether it is written."""
         fence = self.fence
-        told = replace(image.members[self.me.broker_id], state=state, lost_log_dirs=self.me.lost_log_dirs)
+        member = replace(image.members[self.me.broker_id], state=state, lost_log_dirs=self.me.lost_log_dirs)
         try:
-            await self._log.commit(image, [], [Put(fence.path, encode_member(told), fence.version)])
+            await self._log.commit(image, [], [Put(fence.path, encode_member(member), fence.version)])
         except Overtaken:
             return False
         self.me = replace(self.me, state=state)

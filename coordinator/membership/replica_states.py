@@ -14,10 +14,10 @@ import structlog
 import trio
 
 from coordinator.membership.lost_replicas import NOT_OPEN, replica_state_operations
-from coordinator.membership.restarting_replicas import Followed, RestartingReplicas
+from coordinator.membership.restarting_replicas import FollowedReplica, RestartingReplicas
 from coordinator.metadata.change_log import Overtaken
 from coordinator.metadata.plans import first_batch
-from coordinator.ports import Holding
+from coordinator.ports import LogCondition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage
     from coordinator.membership.membership import Membership
     from coordinator.metadata.change_log import ChangeLog
-    from coordinator.ports import Held, PartitionHost
+    from coordinator.ports import FoundLog, PartitionHost
 
 log = structlog.get_logger(__name__)
 
@@ -33,8 +33,8 @@ OPEN_AGAIN_INTERVAL_S = 1.0  # between looks; of each log the host knows when it
 
 
 class ReplicaStates:
-    """The facts that are not written yet. `wake`: have `tell` called. `publishing`: held while the host changes what it
-    has open."""
+    """The facts that are not written yet. `wake`: have `report` called. `publishing`: held while the host changes its
+    open logs."""
 
     def __init__(
         self,
@@ -49,20 +49,20 @@ class ReplicaStates:
         self._membership = membership
         self._publishing = publishing
         self._wake = wake
-        self._held: dict[tuple[bytes, int], Held] = {}  # until all of it is told
-        self._giving_up = RestartingReplicas(wake)
+        self._unreported: dict[tuple[bytes, int], FoundLog] = {}  # until all of it is told
+        self._restarting = RestartingReplicas(wake)
         self._is_asked = False  # once anything has been lost or closed
         self._has_unserved = trio.Event()
 
     @property
     def has_away(self) -> bool:
         """Whether a log may be in a log dir that is offline."""
-        return any(one.holding is Holding.AWAY for one in self._held.values())
+        return any(one.condition is LogCondition.AWAY for one in self._unreported.values())
 
-    def found(self, held: Iterable[Held]) -> None:
+    def found(self, logs: Iterable[FoundLog]) -> None:
         """Take the logs that a start has found, to be told."""
-        self._note(held)
-        if any(one.holding in NOT_OPEN for one in self._held.values()):
+        self._note(logs)
+        if any(one.condition in NOT_OPEN for one in self._unreported.values()):
             self.note_loss()
 
     def note_loss(self) -> None:
@@ -72,47 +72,47 @@ class ReplicaStates:
         self._wake()
 
     def forget(self) -> None:
-        """Forget the logs that `tell` has told, as the cluster knows them now."""
-        self._held = {}
+        """Forget the logs that `report` has told, as the cluster knows them now."""
+        self._unreported = {}
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Tell the others which replicas of this broker do not serve, and which may lack data."""
         while True:
-            self._note(await self._lost())
+            self._note(await self._take_unserved())
             image = self._changes.image  # which is no older
-            batch = first_batch([*replica_state_operations(image, self._held.values(), self._membership.me)])
+            batch = first_batch([*replica_state_operations(image, self._unreported.values(), self._membership.me)])
             if not batch:
                 return
             with suppress(Overtaken):
                 await self._changes.commit(image, [self._membership.fence], batch)
                 log.warning("replica states written", count=len(batch))
 
-    def _note(self, held: Iterable[Held]) -> None:
-        self._held |= {(one.hosted.topic_id, one.hosted.partition): one for one in held}
+    def _note(self, logs: Iterable[FoundLog]) -> None:
+        self._unreported |= {(one.hosted.topic_id, one.hosted.partition): one for one in logs}
 
-    async def _lost(self) -> Sequence[Held]:
+    async def _take_unserved(self) -> Sequence[FoundLog]:
         if not self._is_asked:
             return ()
         async with self._publishing:  # which may change it
-            return self._host.lost()
+            return self._host.take_unserved()
 
-    async def give_up(self, topic_id: bytes, partition: int, leader_epoch: int, offset: int) -> None:
+    async def record_restart(self, topic_id: bytes, partition: int, leader_epoch: int, offset: int) -> None:
         """Record that the log of a partition, followed in that epoch, is to be discarded and to begin at `offset`;
-        return when the cluster knows. Raises NotFollowedSo."""
-        await self._giving_up.tell(Followed(topic_id, partition, leader_epoch), offset)
+        return when the cluster knows. Raises NotFollowedInEpoch."""
+        await self._restarting.record(FollowedReplica(topic_id, partition, leader_epoch), offset)
 
-    async def tell_of_giving_up(self) -> None:
-        """Write all discards that wait in `give_up`, in as few changes as possible."""
-        while told := self._giving_up.to_write(image := self._changes.image, self._membership.me):
-            batch = first_batch([*told.values()])
+    async def record_restarts(self) -> None:
+        """Write all discards that wait in `record_restart`, in as few changes as possible."""
+        while operations := self._restarting.to_write(image := self._changes.image, self._membership.me):
+            batch = first_batch([*operations.values()])
             with suppress(Overtaken):
                 await self._changes.commit(image, [self._membership.fence], batch)
-                self._giving_up.written([*told][: len(batch)])
+                self._restarting.written([*operations][: len(batch)])
                 log.warning("re-replications from scratch recorded", count=len(batch))
 
     def applied(self) -> None:
         """Note that the host has followed an image."""
-        if self._host.has_news:
+        if self._host.has_unserved_changes:
             self.note_loss()
 
     async def open_again(self, image: Callable[[], ClusterImage]) -> None:

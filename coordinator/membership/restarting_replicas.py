@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from coordinator.errors import NotFollowedSo
+from coordinator.errors import NotFollowedInEpoch
 from coordinator.membership.lost_replicas import restart_operations
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coordinator.metadata_store.store import Operation
 
 
-class Followed(NamedTuple):
+class FollowedReplica(NamedTuple):
     """A partition as this broker follows it."""
 
     topic_id: bytes
@@ -26,10 +26,10 @@ class Followed(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Wish:
+class _Restart:
     offset: int
     settled: trio.Event = field(default_factory=trio.Event)
-    is_told: bool = False
+    is_recorded: bool = False
 
 
 class RestartingReplicas:
@@ -37,34 +37,34 @@ class RestartingReplicas:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._wishes: dict[Followed, _Wish] = {}
+        self._restarts: dict[FollowedReplica, _Restart] = {}
 
-    async def tell(self, followed: Followed, offset: int) -> None:
+    async def record(self, followed: FollowedReplica, offset: int) -> None:
         """Return when it is written that this replica may lack acknowledged records, as its log is to begin at that
-        offset; wait as long as the metadata are away. Raises NotFollowedSo."""
-        assert followed not in self._wishes, "there is one question at a time"
-        wish = self._wishes[followed] = _Wish(offset)
+        offset; wait as long as the metadata are away. Raises NotFollowedInEpoch."""
+        assert followed not in self._restarts, "there is one question at a time"
+        restart = self._restarts[followed] = _Restart(offset)
         self._wake()
         try:
-            await wish.settled.wait()
+            await restart.settled.wait()
         finally:
-            if self._wishes.get(followed) is wish:
-                del self._wishes[followed]
-        if not wish.is_told:
-            raise NotFollowedSo
+            if self._restarts.get(followed) is restart:
+                del self._restarts[followed]
+        if not restart.is_recorded:
+            raise NotFollowedInEpoch
 
-    def to_write(self, image: ClusterImage, me: BrokerInfo) -> dict[Followed, Operation]:
+    def to_write(self, image: ClusterImage, me: BrokerInfo) -> dict[FollowedReplica, Operation]:
         """The operations for all discards that wait; a discard that must not be any more waits no longer."""
-        found = {one: restart_operations(image, *one, wish.offset, me) for one, wish in self._wishes.items()}
-        self._settle([one for one, operation in found.items() if operation is None], is_told=False)
+        found = {one: restart_operations(image, *one, restart.offset, me) for one, restart in self._restarts.items()}
+        self._settle([one for one, operation in found.items() if operation is None], is_recorded=False)
         return {one: operation for one, operation in found.items() if operation is not None}
 
-    def written(self, told: Iterable[Followed]) -> None:
+    def written(self, recorded: Iterable[FollowedReplica]) -> None:
         """The operations for these partitions are written."""
-        self._settle(told, is_told=True)
+        self._settle(recorded, is_recorded=True)
 
-    def _settle(self, which: Iterable[Followed], *, is_told: bool) -> None:
-        for followed in which:
-            if (wish := self._wishes.pop(followed, None)) is not None:
-                wish.is_told = is_told
-                wish.settled.set()
+    def _settle(self, partitions: Iterable[FollowedReplica], *, is_recorded: bool) -> None:
+        for followed in partitions:
+            if (restart := self._restarts.pop(followed, None)) is not None:
+                restart.is_recorded = is_recorded
+                restart.settled.set()

@@ -52,7 +52,7 @@ def _note(changes: HostChanges, before: TopicInfo | None, topic: TopicInfo, brok
 def _is_gone(state: PartitionState, broker: BrokerInfo) -> bool:
     """Whether the log is lost, and no other broker leads from which to copy it, as before the controller has elected
     another. An empty log in its place would look like it."""
-    return state.leader in (NO_LEADER, broker.broker_id) and (broker.broker_id, *NO_LOG) in state.marks
+    return state.leader in (NO_LEADER, broker.broker_id) and (broker.broker_id, *NO_LOG) in state.suspect_replicas
 
 
 def _is_same_role(earlier: PartitionState, state: PartitionState, broker: BrokerInfo) -> bool:

@@ -15,7 +15,7 @@ import trio
 from coordinator.errors import CannotStart, MetadataRolledBack
 from coordinator.metadata.change_retention import ChangeRetention
 from coordinator.metadata.changes import OPERATOR, change_of
-from coordinator.metadata.history import Followed, contradiction, digest_of
+from coordinator.metadata.history import HistoryPosition, contradiction, digest_of
 from coordinator.metadata.image import empty, folded
 from coordinator.metadata.loading import load, number_of, read_changes
 from coordinator.metadata.nodes import decode_change, encode_change
@@ -37,9 +37,9 @@ CONFLICTS = (BadVersion, NodeExists, NoNode, NotEmpty)  # errors of a multi when
 NONCE_SIZE_BITS = 128
 ROLLED_BACK = "the metadata store was rolled back"
 ACCEPTED: Final = "the rollback of the metadata store was accepted: stop and start this broker"
-WAY_ON: Final = "restore newer data, or see `kafkawire metadata accept-rollback --help`"
+ADVICE: Final = "restore newer data, or see `kafkawire metadata accept-rollback --help`"
 CONTRADICTED_MAX: Final = 10  # looks: a leader that was deposed and does not know it may show an older store
-LOOK_AGAIN_S: Final = 0.5
+READ_AGAIN_S: Final = 0.5
 
 
 class Overtaken(Exception):
@@ -64,7 +64,7 @@ class ChangeLog:
         self._broker_id = broker_id
         self._random = random
         self._on_image = on_image
-        self._kept = ChangeRetention(paths.FIRST_CHANGE - 1)
+        self._retention = ChangeRetention(paths.FIRST_CHANGE - 1)
         self._using = trio.Lock()
         self._waiting: WeakSet[trio.Event] = WeakSet()
         self._deleted: dict[bytes, int] = {}  # topics by id, and the number of the image since which that is known
@@ -88,26 +88,26 @@ class ChangeLog:
             self._waiting.add(wake)
 
     @property
-    def followed(self) -> Followed:
+    def followed(self) -> HistoryPosition:
         """The newest change that this broker has followed, to be remembered over a restart."""
         image, history = self.image, self.image.history
-        return Followed(history.generation, history.history_id, image.version, digest_of(self._newest))
+        return HistoryPosition(history.generation, history.history_id, image.version, digest_of(self._newest))
 
-    async def load(self, cluster_id: str, known: Followed | None = None) -> None:
+    async def load(self, cluster_id: str, known: HistoryPosition | None = None) -> None:
         """Read everything, at a start. `known`: the change that the process before has followed. Raises
         MetadataRolledBack."""
-        for look in range(CONTRADICTED_MAX):
-            if look:
-                await trio.sleep(LOOK_AGAIN_S)
+        for attempt in range(CONTRADICTED_MAX):
+            if attempt:
+                await trio.sleep(READ_AGAIN_S)
             async with self._using:
                 loaded = await load(self._store, cluster_id)
                 why = None if known is None else await self._contradiction(known, loaded.image)
                 if why is None:
                     self._take_all(loaded)
                     return
-        raise MetadataRolledBack(f"{ROLLED_BACK}: {why}; {WAY_ON}")
+        raise MetadataRolledBack(f"{ROLLED_BACK}: {why}; {ADVICE}")
 
-    async def _contradiction(self, known: Followed, image: ClusterImage) -> str | None:
+    async def _contradiction(self, known: HistoryPosition, image: ClusterImage) -> str | None:
         kept = await read_changes(self._store, [known.change])
         return contradiction(known, image.history, image.version, digest_of(kept.get(known.change)))
 
@@ -130,7 +130,7 @@ class ChangeLog:
             number, nonce = image.version + 1, self._random.getrandbits(NONCE_SIZE_BITS).to_bytes(16, "big")
             change = change_of(operations, self._broker_id, nonce)
             value = encode_change(change)
-            dropped = [Delete(paths.change(old)) for old in self._kept.dropped_by(len(value))]
+            dropped = [Delete(paths.change(old)) for old in self._retention.dropped_by(len(value))]
             # No change over a gap: in a store that was rolled back the change before this one is not there.
             before = [Check(paths.change(image.version), 0)] if image.version >= paths.FIRST_CHANGE else []
             multi = [*fences, *before, *operations, Create(paths.change(number), value), *dropped]
@@ -187,7 +187,7 @@ class ChangeLog:
         if change.deleted:
             gone = self.image.topics_by_id.keys() - image.topics_by_id.keys()
             self._deleted |= dict.fromkeys(gone, image.version)
-        self._kept.add(len(value))
+        self._retention.add(len(value))
         self._newest = value
         self._publish(image)
 
@@ -209,7 +209,7 @@ class ChangeLog:
         self._take_all(loaded)
 
     def _take_all(self, loaded: Loaded) -> None:
-        self._kept = ChangeRetention(loaded.image.version, loaded.kept_sizes_bytes)
+        self._retention = ChangeRetention(loaded.image.version, loaded.kept_sizes_bytes)
         self._deleted |= dict.fromkeys(loaded.deleted, loaded.image.version)
         self._newest = loaded.newest
         self._publish(loaded.image)

@@ -51,7 +51,7 @@ class MetadataFailures:
         """The present failures, each once."""
         return sorted({*self._standing.values()})
 
-    def stand(self, task: str, error: Exception | None) -> None:
+    def record_attempt(self, task: str, error: Exception | None) -> None:
         """Record the failure of a task's last attempt, or that it did not fail."""
         self._standing.pop(task, None)
         if error is not None:
@@ -85,11 +85,11 @@ class Attempts:
 
     async def pause(self, error: Exception) -> None:
         """Log and count a failure, then wait before the next attempt."""
-        reason, told = self._failures.note(error), described(error)
-        self._failures.stand(self._task, None if reason == UNAVAILABLE else error)  # its age tells of that
-        if told != self._logged:
-            log.error("metadata unusable", task=self._task, reason=reason, error=told)
-            self._logged, self._pause_s = told, PAUSE_S
+        reason, description = self._failures.note(error), described(error)
+        self._failures.record_attempt(self._task, None if reason == UNAVAILABLE else error)  # its age tells of that
+        if description != self._logged:
+            log.error("metadata unusable", task=self._task, reason=reason, error=description)
+            self._logged, self._pause_s = description, PAUSE_S
         elif reason != UNAVAILABLE:
             self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
         await trio.sleep(self._pause_s)
@@ -98,7 +98,7 @@ class Attempts:
         """Note an attempt without a failure."""
         if self._logged is not None:
             log.info("metadata usable again", task=self._task)
-            self._failures.stand(self._task, None)
+            self._failures.record_attempt(self._task, None)
         self._logged, self._pause_s = None, PAUSE_S
 
 

@@ -34,7 +34,7 @@ FIRST: Final = History()
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class HistoryPosition:
     """The newest change that a broker has followed, and the digest of its value, empty if there was none."""
 
     generation: int
@@ -48,7 +48,7 @@ def digest_of(value: bytes | None) -> str:
     return "" if value is None else sha256(value).hexdigest()[:32]
 
 
-def contradiction(known: Followed, history: History, newest: int, digest: str) -> str | None:
+def contradiction(known: HistoryPosition, history: History, newest: int, digest: str) -> str | None:
     """The reason why a store is not a continuation of the followed history; None if it may be one.
 
     `newest`: the number of the store's newest change. `digest`: that of the change `known.change` in the store, empty

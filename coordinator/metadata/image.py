@@ -121,8 +121,8 @@ class _Step:
             states = (*(known.partitions if known else ()), *_taken(name, known, node, aside))
             topic = TopicInfo(name, node.topic_id, states, node.configs, version, node.extra)
             topics[name] = topics_by_id[node.topic_id] = topic
-        left = {topic_id: states for topic_id, states in aside.items() if states}
-        return replace(image, topics=topics, topics_by_id=topics_by_id, aside=left)
+        remaining = {topic_id: states for topic_id, states in aside.items() if states}
+        return replace(image, topics=topics, topics_by_id=topics_by_id, aside=remaining)
 
     def _kept_aside(self, image: ClusterImage) -> dict[bytes, dict[int, PartitionState]]:
         """All states that belong to no topic, those of this change among them; a caller that takes some takes them

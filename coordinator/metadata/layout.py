@@ -31,11 +31,11 @@ from coordinator.metadata_store.store import (
 if TYPE_CHECKING:
     from random import Random
 
-    from coordinator.metadata.history import Followed
+    from coordinator.metadata.history import HistoryPosition
 
 log = structlog.get_logger(__name__)
 
-LOOK_AGAIN_S: Final = 10.0  # without a wake-up
+READ_AGAIN_S: Final = 10.0  # without a wake-up
 NO_CLUSTER: Final = "the metadata store has no cluster"
 PARENTS = (paths.MEMBERS, paths.BROKERS, paths.TOPICS, paths.PARTITIONS, paths.CHANGES, paths.TIER_DELETIONS)
 UNACCEPTED: Final = "the acceptance of a rollback was not finished: run `kafkawire metadata accept-rollback` again"
@@ -49,33 +49,33 @@ def first_nodes() -> list[Operation]:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCluster:
     """The cluster that this broker's log dirs are of; None: they are new. `waits`: whether another broker, or an
     operator, may put it into the store while this one waits."""
 
     cluster_id: str | None = None
     waits: bool = False
-    followed: Followed | None = None  # the newest change that this broker has followed in an earlier process
+    followed: HistoryPosition | None = None  # the newest change that this broker has followed in an earlier process
 
 
-NEW: Final = Known()
+NEW: Final = KnownCluster()
 
 
-async def cluster_id(store: MetadataStore, random: Random, known: Known = Known()) -> str:
+async def cluster_id(store: MetadataStore, random: Random, known: KnownCluster = KnownCluster()) -> str:
     """The cluster's id. Only a broker without a cluster makes one: another cluster over old log dirs would leave their
     data behind. Raises CannotStart for another cluster than the known one, and for a layout that this version does not
     know or that is half made; raises the errors of the store."""
     if known.cluster_id is not None:
-        await _until_there(store, known)
-    found = await _found(store, random)
+        await _wait_for_cluster(store, known)
+    found = await _cluster_id_in(store, random)
     if known.cluster_id not in (None, found):
         raise CannotStart(f"the log dirs belong to the cluster {known.cluster_id}, the metadata store has {found}")
     return found
 
 
-async def _until_there(store: MetadataStore, known: Known) -> None:
+async def _wait_for_cluster(store: MetadataStore, known: KnownCluster) -> None:
     """Return when the store has a cluster. Raises CannotStart if there is nothing to wait for."""
-    is_told, reason = False, NO_CLUSTER
+    is_logged, reason = False, NO_CLUSTER
     while True:
         wake = trio.Event()
         try:
@@ -90,14 +90,14 @@ async def _until_there(store: MetadataStore, known: Known) -> None:
             pass
         if not known.waits:
             raise CannotStart(f"{reason}, and the log dirs belong to the cluster {known.cluster_id}")
-        if not is_told:
-            is_told = True
+        if not is_logged:
+            is_logged = True
             log.error(f"{reason}: this broker waits for that of its log dirs", cluster_id=known.cluster_id)
-        with trio.move_on_after(LOOK_AGAIN_S):
+        with trio.move_on_after(READ_AGAIN_S):
             await wake.wait()
 
 
-async def _found(store: MetadataStore, random: Random) -> str:
+async def _cluster_id_in(store: MetadataStore, random: Random) -> str:
     """The id of the cluster in the store, which is made if there is none."""
     await store.sync()
     is_taken = False

@@ -30,7 +30,7 @@ class Election(Enum):
     BROKER_UNREGISTERED = "broker_unregistered"
     BROKER_RESTARTED = "broker_restarted"  # its registration is another one than that which was elected
     CONTROLLED_SHUTDOWN = "controlled_shutdown"
-    LEADER_LACKS_RECORDS = "leader_lacks_records"  # it is marked (RULES K8)
+    LEADER_LACKS_RECORDS = "leader_lacks_records"  # its replica is suspect (RULES K8)
     PREFERRED = "preferred"
     REASSIGNMENT = "reassignment"
     REPLICA_RETURNED = "replica_returned"  # the partition had no leader until then
@@ -114,7 +114,7 @@ class Transitions:
 
 
 def transitions(old: ClusterImage, new: ClusterImage, is_synced: IsSynced = lambda _: True) -> Transitions:
-    """The events of the step from `old` to `new`. New or deleted topics have none. `is_synced`: see `settlement`."""
+    """The events of the step from `old` to `new`. New or deleted topics have none. `is_synced`: see `reconcile`."""
     found = Transitions()
     if new.members is not old.members or new.former is not old.former:
         found.members.extend(_member_changes(old, new))
@@ -127,7 +127,7 @@ def transitions(old: ClusterImage, new: ClusterImage, is_synced: IsSynced = lamb
         asked = min_isr(new, topic)
         for number, (before, state) in enumerate(zip(earlier, topic.partitions, strict=False)):
             if before is not state and before != state:
-                _compare(found, (topic.name, number, before, state), topic, new, is_synced, asked)
+                _compare(found, topic, number, before, state, new, is_synced, asked)
     return found
 
 
@@ -145,23 +145,25 @@ def _is_same(before: BrokerInfo, broker: BrokerInfo) -> bool:
 
 def _compare(
     found: Transitions,
-    around: tuple[str, int, PartitionState, PartitionState],
     topic: TopicInfo,
+    partition: int,
+    before: PartitionState,
+    state: PartitionState,
     image: ClusterImage,
     is_synced: IsSynced,
     min_isr: int,
 ) -> None:
-    _, _, before, state = around
     if state.leader == NO_LEADER and before.leader != NO_LEADER:
-        found.lost.append(LeaderLost(*around, _lost_by(before, state, image)))
+        found.lost.append(LeaderLost(topic.name, partition, before, state, _lost_by(before, state, image)))
     elif state.leader != NO_LEADER and _is_elected(before, state):
-        found.elected.append(Elected(*around, _election(before, state, topic, image, is_synced)))
+        reason = _election(before, state, topic, image, is_synced)
+        found.elected.append(Elected(topic.name, partition, before, state, reason))
     added = tuple([one for one in state.isr if one not in before.isr])
     removed = tuple([one for one in before.isr if one not in state.isr])
     if added or removed:
-        reason = _departure(removed[0], before, state, image) if removed else None
+        departure = _departure(removed[0], before, state, image) if removed else None
         is_too_small = len(state.isr) < enough_in_sync(state, min_isr)
-        found.isr.append(IsrChanged(*around, added, removed, reason, is_too_small))
+        found.isr.append(IsrChanged(topic.name, partition, before, state, added, removed, departure, is_too_small))
 
 
 def _is_elected(before: PartitionState, state: PartitionState) -> bool:
@@ -193,7 +195,7 @@ def _lost_by(before: PartitionState, state: PartitionState, image: ClusterImage)
         return Election.BROKER_RESTARTED
     if leader.state is BrokerState.LEAVING:
         return Election.CONTROLLED_SHUTDOWN
-    if any(mark[0] == before.leader for mark in (*before.marks, *state.marks)):
+    if any(suspect[0] == before.leader for suspect in (*before.suspect_replicas, *state.suspect_replicas)):
         return Election.LEADER_LACKS_RECORDS
     return Election.REASSIGNMENT if before.leader not in state.replicas else Election.PREFERRED
 
@@ -214,7 +216,7 @@ def _departure(broker_id: int, before: PartitionState, state: PartitionState, im
         return Departure.UNCLEAN_ELECTION
     if broker_id not in state.replicas:
         return Departure.REASSIGNMENT
-    if state.marks and broker_id in [mark[0] for mark in state.marks]:
+    if state.suspect_replicas and broker_id in [suspect[0] for suspect in state.suspect_replicas]:
         return Departure.REPLICA_LACKS_RECORDS
     broker = image.members.get(broker_id)
     if broker is None:

@@ -109,10 +109,10 @@ def decode_tier(path: str, value: bytes) -> TierNode:
 
 def encode_tier_deletion(deletion: TierDeletion) -> bytes:
     """The value of a node below `/tier-deletions`."""
-    left = _TierDeletion(
+    node = _TierDeletion(
         topic_id=deletion.topic_id.hex(), topic=deletion.topic, partition_count=deletion.partition_count
     )
-    return encode(left)
+    return encode(node)
 
 
 def decode_tier_deletion(path: str, value: bytes) -> TierDeletion:

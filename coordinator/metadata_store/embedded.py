@@ -69,7 +69,7 @@ class EmbeddedStore(TreeReads):
             with trio.CancelScope(shield=True):
                 await self._write(effects)
             self._tree.apply(effects)
-        self._wakes.tell(touched_by(effects))
+        self._wakes.wake(touched_by(effects))
 
     async def sync(self) -> None:
         """See `MetadataStore`; every read here is the newest already."""
@@ -111,7 +111,7 @@ class EmbeddedStore(TreeReads):
 
     def _fail(self) -> None:
         self._closed = True
-        self._wakes.tell_all()
+        self._wakes.wake_all()
 
 
 def _encode(node: Node) -> bytes:

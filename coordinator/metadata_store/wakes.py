@@ -30,13 +30,13 @@ class Wakes:
         if wake is not None:
             self._armed.setdefault(wake, set()).add(key)
 
-    def tell(self, touched: set[str]) -> None:
+    def wake(self, touched: set[str]) -> None:
         """Set all wake-ups that are armed on one of these keys."""
         for wake in [wake for wake, keys in self._armed.items() if not touched.isdisjoint(keys)]:
             del self._armed[wake]
             wake.set()
 
-    def tell_all(self) -> None:
+    def wake_all(self) -> None:
         """Set every wake-up, because the event is not known."""
         armed, self._armed = self._armed, WeakKeyDictionary()
         for wake in list(armed):

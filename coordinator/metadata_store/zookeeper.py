@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from kazoo import exceptions as theirs
+from kazoo import exceptions as kazoo_errors
 from kazoo.hosts import collect_hosts
 from kazoo.protocol import serialization as requests
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
@@ -48,25 +48,25 @@ READS_PER_REQUEST: Final = 500  # of partition states, at most 4 KiB each
 RETRY_PAUSE_S: Final = 0.1
 PROBE: Final = "/probe"  # made and deleted in one multi, so that it is never visible
 EPHEMERAL: Final = 1  # a flag of creation
-BYSTANDERS: Final = (theirs.RolledBackError, theirs.RuntimeInconsistency)  # errors of the other operations
+BYSTANDERS: Final = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)  # errors of the other operations
 
 
 class _TooOld(StoreError):
     """The ensemble does not know the type of the request."""
 
 
-OURS: Final[Mapping[type[Exception], type[StoreError]]] = {
-    theirs.NoNodeError: NoNode,
-    theirs.NodeExistsError: NodeExists,
-    theirs.BadVersionError: BadVersion,
-    theirs.NotEmptyError: NotEmpty,
-    theirs.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
-    theirs.NoAuthError: NotAllowed,
-    theirs.AuthFailedError: NotAllowed,
-    theirs.InvalidACLError: NotAllowed,
-    theirs.SessionExpiredError: SessionLost,
-    theirs.ConnectionClosedError: SessionLost,
-    theirs.UnimplementedError: _TooOld,
+STORE_ERRORS: Final[Mapping[type[Exception], type[StoreError]]] = {
+    kazoo_errors.NoNodeError: NoNode,
+    kazoo_errors.NodeExistsError: NodeExists,
+    kazoo_errors.BadVersionError: BadVersion,
+    kazoo_errors.NotEmptyError: NotEmpty,
+    kazoo_errors.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
+    kazoo_errors.NoAuthError: NotAllowed,
+    kazoo_errors.AuthFailedError: NotAllowed,
+    kazoo_errors.InvalidACLError: NotAllowed,
+    kazoo_errors.SessionExpiredError: SessionLost,
+    kazoo_errors.ConnectionClosedError: SessionLost,
+    kazoo_errors.UnimplementedError: _TooOld,
 }
 
 
@@ -118,14 +118,14 @@ async def open_zookeeper(settings: ZooKeeperSettings, *, makes_chroot: bool = Tr
     """Connects, and makes the chroot if there is none, or raises NoNode. Raises CannotStart."""
     store = ZooKeeperStore(settings)
     try:
-        await _begin_within(store, settings, makes_chroot=makes_chroot)
+        await _begin_in_time(store, settings, makes_chroot=makes_chroot)
     except BaseException:
         await store.close()
         raise
     return store
 
 
-async def _begin_within(store: ZooKeeperStore, settings: ZooKeeperSettings, *, makes_chroot: bool) -> None:
+async def _begin_in_time(store: ZooKeeperStore, settings: ZooKeeperSettings, *, makes_chroot: bool) -> None:
     place = f"ZooKeeper ({settings.connect})"
     with trio.move_on_after(settings.connect_within_s):
         while True:
@@ -211,7 +211,7 @@ class ZooKeeperStore:
         ]
         for operation, error in failures:
             if not isinstance(error, BYSTANDERS):
-                raise _ours(error, _concerned(operation, error))
+                raise _store_error(error, _failed_path(operation, error))
         if failures:
             raise ConnectionLost
 
@@ -235,7 +235,7 @@ class ZooKeeperStore:
     async def close(self) -> None:
         """See `MetadataStore`."""
         self._is_closed = True
-        self._wakes.tell_all()
+        self._wakes.wake_all()
         await self._end()
 
     async def _end(self) -> None:
@@ -250,19 +250,19 @@ class ZooKeeperStore:
                 with suppress(NodeExists):
                     await self._ask(requests.Create(path, b"", self._acl, 0), path)
 
-    async def _read_parts(self, paths: Sequence[str], what: type[requests.GetData | requests.GetChildren]) -> list[Any]:
+    async def _read_parts(self, paths: Sequence[str], kind: type[requests.GetData | requests.GetChildren]) -> list[Any]:
         """The answer for each path, None for a node that does not exist."""
         parts = [paths[first : first + READS_PER_REQUEST] for first in range(0, len(paths), READS_PER_REQUEST)]
-        return [one for part in parts for one in await self._read_part(part, what)]
+        return [one for part in parts for one in await self._read_part(part, kind)]
 
-    async def _read_part(self, paths: Sequence[str], what: type[requests.GetData | requests.GetChildren]) -> list[Any]:
+    async def _read_part(self, paths: Sequence[str], kind: type[requests.GetData | requests.GetChildren]) -> list[Any]:
         found: list[Any] = []
-        answers = await self._ask(ReadMany([self._absolute(path) for path in paths], what))
+        answers = await self._ask(ReadMany([self._absolute(path) for path in paths], kind))
         for path, answer in zip(paths, answers, strict=True):
-            if isinstance(answer, theirs.NoNodeError):
+            if isinstance(answer, kazoo_errors.NoNodeError):
                 found.append(None)
             elif isinstance(answer, Exception):
-                raise _ours(answer, path)
+                raise _store_error(answer, path)
             else:
                 found.append(answer)
         return found
@@ -273,8 +273,8 @@ class ZooKeeperStore:
             raise SessionLost
         try:
             return await self._session.ask(request)
-        except theirs.KazooException as error:
-            raise _ours(error, path) from error
+        except kazoo_errors.KazooException as error:
+            raise _store_error(error, path) from error
 
     def _request(self, operation: Operation) -> object:
         path = self._absolute(operation.path)
@@ -293,23 +293,26 @@ class ZooKeeperStore:
 
     def _watcher(self, wake: Wake | None) -> object:
         """The session's one callback for watches: with the same callback, kazoo keeps one watch for each path."""
-        return None if wake is None or self._session is None else self._session.hear_watch
+        return None if wake is None or self._session is None else self._session.on_watch
 
     def _touched(self, path: str | None) -> None:
         if path is None:
-            self._wakes.tell_all()
+            self._wakes.wake_all()
         else:
             path = path.removeprefix(self._root).removesuffix("/")
-            self._wakes.tell({path, children_of(path)})
+            self._wakes.wake({path, children_of(path)})
 
 
-def _ours(error: Exception, path: str) -> StoreError:
-    return next((ours(path) for each, ours in OURS.items() if isinstance(error, each)), ConnectionLost(path))
+def _store_error(error: Exception, path: str) -> StoreError:
+    return next(
+        (store_error(path) for each, store_error in STORE_ERRORS.items() if isinstance(error, each)),
+        ConnectionLost(path),
+    )
 
 
-def _concerned(operation: Operation, error: Exception) -> str:
+def _failed_path(operation: Operation, error: Exception) -> str:
     """The path of the node that an operation of a multi failed for."""
     is_parent = isinstance(operation, Create) and isinstance(
-        error, theirs.NoNodeError | theirs.NoChildrenForEphemeralsError
+        error, kazoo_errors.NoNodeError | kazoo_errors.NoChildrenForEphemeralsError
     )
     return parent_of(operation.path) if is_parent else operation.path

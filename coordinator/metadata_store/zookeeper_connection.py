@@ -48,7 +48,7 @@ class ReceiveLimit:
         return self._clock() - self._received_s
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """The seconds until the server is to be left; 0 or less: now."""
         return self._limit_s - self.silent_s
 
@@ -69,11 +69,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         """The sockets that are ready, in the form of `select.select`. kazoo names the server's socket first. Raises
         ConnectionDropped if the server has been silent for too long and no bytes of it wait to be read."""
         limit = self.receive_limit
-        wait_s = max(0.0, min(math.inf if timeout is None else timeout, limit.left_s))
+        wait_s = max(0.0, min(math.inf if timeout is None else timeout, limit.remaining_s))
         ready = self.wait_for_sockets(reading, writing, failing, None if wait_s == math.inf else wait_s)
         if reading and reading[0] in ready[0]:
             limit.note_received()
-        elif limit.left_s <= 0:
+        elif limit.remaining_s <= 0:
             raise ConnectionDropped("nothing was received within the read timeout")
         return ready
 

@@ -81,16 +81,16 @@ class ReadMany:
     """
 
     paths: Sequence[str]
-    what: type[GetData | GetChildren] = GetData
+    request_type: type[GetData | GetChildren] = GetData
 
     type: ClassVar[int] = 22
     ERROR: ClassVar[int] = -1
 
     def serialize(self) -> bytes:
         """The bytes of the request, as kazoo sends them."""
-        header = multiheader_struct.pack(self.what.type, 0, -1)
+        header = multiheader_struct.pack(self.request_type.type, 0, -1)
         end = multiheader_struct.pack(-1, 1, -1)
-        return b"".join([*(header + self.what(path, None).serialize() for path in self.paths), end])
+        return b"".join([*(header + self.request_type(path, None).serialize() for path in self.paths), end])
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Node | list[str] | Exception]:
@@ -132,9 +132,13 @@ class Session:
     """
 
     def __init__(
-        self, servers: Servers, on_touched: Callable[[str | None], object], limit: ReceiveLimit, told: SessionStatistics
+        self,
+        servers: Servers,
+        on_touched: Callable[[str | None], object],
+        limit: ReceiveLimit,
+        statistics: SessionStatistics,
     ) -> None:
-        self._told = told
+        self._statistics = statistics
         self._is_ending = False
         self._token = trio.lowlevel.current_trio_token()
         self._on_touched = on_touched
@@ -142,7 +146,7 @@ class Session:
         self._changed = trio.Event()
         self._request_timeout_s = servers.request_timeout_s
         self._client = _Client(servers, limit)
-        self._client.add_listener(self._hear_state)
+        self._client.add_listener(self._on_state)
 
     async def begin(self, timeout_s: float) -> None:
         """Begin the session. Raises ConnectionLost if no server takes it on within `timeout_s` seconds."""
@@ -171,18 +175,18 @@ class Session:
             return await reply.wait()
         raise ConnectionLoss
 
-    def hear_watch(self, event: WatchedEvent) -> None:
+    def on_watch(self, event: WatchedEvent) -> None:
         """Callback of kazoo's watches, called on a thread of kazoo's own."""
-        if event.path is not None:  # otherwise the connection was lost, of which `_hear_state` is told
+        if event.path is not None:  # otherwise the connection was lost, of which `_on_state` is told
             self._soon(self._on_touched, event.path)
 
-    def _hear_state(self, state: KazooState) -> None:
+    def _on_state(self, state: KazooState) -> None:
         self._soon(self._take_state, state)
 
     def _take_state(self, state: KazooState) -> None:
         self._changed.set()
         if not self._is_ending:
-            self._told.note(STATES[state])
+            self._statistics.note(STATES[state])
         if state is not KazooState.CONNECTED:
             self._on_touched(None)
         log.info("zookeeper connection changed", state=str(state).lower())

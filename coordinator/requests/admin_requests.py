@@ -53,8 +53,8 @@ def reassignment(image: ClusterImage, asked: Reassignment, *, may_change_factor:
         check_replicas(asked.replicas, len(asked.replicas), image.members)
         if not may_change_factor:
             _check_factor(state, asked.replicas)
-        begun = reassignments.begun(state, asked.replicas)
-        changed = state if begun is state else elections.settled(begun, electorate)
+        started = reassignments.started(state, asked.replicas)
+        changed = state if started is state else elections.settled(started, electorate)
     return _write(topic, asked.partition, changed)
 
 
@@ -111,8 +111,8 @@ def unregistration(image: ClusterImage, broker_id: int) -> Plan:
     broker = image.members.get(broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"Broker ID {broker_id} is not currently registered")
-    left = encode_member(replace(broker, state=BrokerState.UNREGISTERED))
-    return Plan([Put(paths.member(broker_id), left, broker.version)])
+    member = encode_member(replace(broker, state=BrokerState.UNREGISTERED))
+    return Plan([Put(paths.member(broker_id), member, broker.version)])
 
 
 def _write(topic: TopicInfo, number: int, state: PartitionState) -> Operation | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from coordinator.errors import UnknownTopic, UnknownTopicId
 from coordinator.metadata.plans import together
 from coordinator.requests import admin_requests, configs, create_partitions, features, topics
-from coordinator.requests.min_isr import behind_cleared_elrs
+from coordinator.requests.min_isr import after_clearing_elrs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,9 @@ class Decisions:
     def deletion(self, image: ClusterImage, named: str | bytes) -> Plan:
         """The topic of this name or id is deleted."""
         topic = _find(image, named)
-        return topics.deletion(topic, topics.leaving(topic) if self.validator.may_leave_in_tier(topic) else ())
+        return topics.deletion(
+            topic, topics.tier_deletion_operations(topic) if self.validator.may_leave_in_tier(topic) else ()
+        )
 
     def growth(self, image: ClusterImage, request: create_partitions.CreatePartitionsRequest, draw: Draw) -> Plan:
         """More partitions."""
@@ -59,7 +61,7 @@ class Decisions:
         """Other configs of a topic."""
         topic = configs.decide_topic_configs(image, name, changes, self.validator, replaces=replaces)
         plan = configs.topic_alteration(image.topics[name], topic)
-        return behind_cleared_elrs(plan, image, replace(image, topics_by_id={topic.topic_id: topic}))
+        return after_clearing_elrs(plan, image, replace(image, topics_by_id={topic.topic_id: topic}))
 
     def broker_configs(
         self, image: ClusterImage, broker: str, changes: Sequence[ConfigChange], *, replaces: bool
@@ -67,7 +69,7 @@ class Decisions:
         """Other configs of a broker, or of all."""
         decided = configs.decide_broker_configs(image, broker, changes, self.validator, replaces=replaces)
         plan = configs.broker_alteration(image, decided)
-        return behind_cleared_elrs(plan, image, replace(image, broker_configs=decided))
+        return after_clearing_elrs(plan, image, replace(image, broker_configs=decided))
 
     def reassignments(self, image: ClusterImage, asked: Sequence[Reassignment], *, may_change_factor: bool) -> Plan:
         """Other replicas for partitions."""

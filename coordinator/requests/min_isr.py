@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from coordinator.metadata_store.store import Operation
 
 
-def behind_cleared_elrs(plan: Plan, image: ClusterImage, after: ClusterImage) -> Plan:
+def after_clearing_elrs(plan: Plan, image: ClusterImage, after: ClusterImage) -> Plan:
     """The plan, behind operations that clear ELRs. `after`: the image after the plan, with the topics that may be
     concerned."""
     return replace(plan, operations=[*_cleared(image, after), *plan.operations])

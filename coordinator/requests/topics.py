@@ -102,14 +102,14 @@ def states_to_write(
             yield Put(path, encode_partition(state), known.version)
 
 
-def deletion(topic: TopicInfo, left: Sequence[Operation] = ()) -> Plan:
+def deletion(topic: TopicInfo, tier_operations: Sequence[Operation] = ()) -> Plan:
     """The plan of a deletion: the topic's own node first, without which the topic is gone; left-over nodes are cleaned
-    up later. `left`: operations that record, at that very moment, the topic's segments in the remote tier."""
-    own: list[Operation] = [Delete(paths.topic(topic.name), topic.version), *left]
+    up later. `tier_operations` record, at that very moment, the topic's segments in the remote tier."""
+    own: list[Operation] = [Delete(paths.topic(topic.name), topic.version), *tier_operations]
     return Plan(first_batch([*own, *_left_overs(topic.topic_id, range(len(topic.partitions)))]), topic)
 
 
-def leaving(topic: TopicInfo) -> list[Operation]:
+def tier_deletion_operations(topic: TopicInfo) -> list[Operation]:
     """The operations that record a deleted topic's segments in the remote tier."""
     deletion = TierDeletion(topic.topic_id, topic.name, len(topic.partitions))
     return [Create(paths.tier_deletion(topic.topic_id), encode_tier_deletion(deletion))]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from coordinator.shards.pending import Answer
+from coordinator.futures import SettableFuture
 from coordinator.shards.replies import NEWEST, Freshness
 from coordinator.shards.table import StateTable
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from coordinator.state.cache import StateCache
     from coordinator.state.log import StateLogs
 
-Asker = Answer[object]
-TableT = TypeVar("TableT", bound=StateTable[Asker])
+ReplyFuture = SettableFuture[object]
+TableT = TypeVar("TableT", bound=StateTable[ReplyFuture])
 
 
 def ignore(shard: Shard[Any], letter: object) -> None:
@@ -30,7 +30,7 @@ class ShardDeps(Generic[TableT]):
     """The dependencies of all shards of an internal topic."""
 
     logs: StateLogs
-    view: StateCache
+    cache: StateCache
     writer: BatchWriter
     on_unsaved: Callable[[], None]  # there is something for the cache
     new_table: Callable[[], TableT]

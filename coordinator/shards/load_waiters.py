@@ -17,7 +17,7 @@ from coordinator.errors import CoordinatorLoading, GroupError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coordinator.shards.pending import Answer
+    from coordinator.futures import SettableFuture
 
 EARLY_WAIT_S: Final = 2.0
 EARLY_MAX: Final = 1_000
@@ -29,9 +29,9 @@ def loading(name: str) -> CoordinatorLoading:
     return CoordinatorLoading(f"{name} is being read")
 
 
-class _Early(NamedTuple):
+class _Waiter(NamedTuple):
     until_s: float
-    asker: Answer[object]
+    future: SettableFuture[object]
     perform: Callable[[], None]
 
 
@@ -40,40 +40,40 @@ class LoadWaiters:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._kept: deque[_Early] = deque()
-        self._came = trio.Event()
+        self._waiting: deque[_Waiter] = deque()
+        self._arrived = trio.Event()
 
-    def keep(self, asker: Answer[object], perform: Callable[[], None]) -> None:
+    def add(self, future: SettableFuture[object], perform: Callable[[], None]) -> None:
         """Keep a request until the shard is read. If that takes too long, or too many wait, the answer is
         CoordinatorLoading."""
-        if len(self._kept) >= EARLY_MAX:
-            asker.settle(loading(self._name))
+        if len(self._waiting) >= EARLY_MAX:
+            future.settle(loading(self._name))
             return
-        self._kept.append(_Early(trio.current_time() + EARLY_WAIT_S, asker, perform))
-        self._came.set()
+        self._waiting.append(_Waiter(trio.current_time() + EARLY_WAIT_S, future, perform))
+        self._arrived.set()
 
-    def let_in(self) -> None:
+    def release(self) -> None:
         """Run the kept requests, as the shard is read. A bug that one of them meets does not concern the others."""
-        while self._kept:
-            one = self._kept.popleft()
+        while self._waiting:
+            one = self._waiting.popleft()
             try:
                 one.perform()
             except Exception:
                 log.exception("coordinator request failed", partition=self._name)
-                one.asker.settle(GroupError("coordinator request failed"))
+                one.future.settle(GroupError("coordinator request failed"))
 
-    def send_away(self, error: GroupError) -> None:
+    def refuse(self, error: GroupError) -> None:
         """Refuse the kept requests, as the shard will not be read here."""
-        kept, self._kept = self._kept, deque()
-        for one in kept:
-            one.asker.settle(error)
+        waiting, self._waiting = self._waiting, deque()
+        for one in waiting:
+            one.future.settle(error)
 
-    async def send_late_away(self) -> None:
+    async def refuse_late(self) -> None:
         """Answer requests that have waited too long, for as long as the shard runs."""
         while True:
-            await self._came.wait()
-            self._came = trio.Event()
-            while self._kept:
-                await trio.sleep_until(self._kept[0].until_s)
-                while self._kept and self._kept[0].until_s <= trio.current_time():
-                    self._kept.popleft().asker.settle(loading(self._name))
+            await self._arrived.wait()
+            self._arrived = trio.Event()
+            while self._waiting:
+                await trio.sleep_until(self._waiting[0].until_s)
+                while self._waiting and self._waiting[0].until_s <= trio.current_time():
+                    self._waiting.popleft().future.settle(loading(self._name))

@@ -41,14 +41,14 @@ class Loading:
     topic_id: bytes
     name: str
     partition: int
-    view: StateCache
+    cache: StateCache
     table: StateTable[Any]
     advance: Callable[[Checkpoint, Collection[tuple[bytes, bytes | None]]], None]
 
     async def read(self, state_log: StateLog) -> None:
         """Read all durable records, and those beyond if the log is read to its end (RULES K26). Raises
         StateLogFailed."""
-        first_offset = offset = await self._read_view(state_log)
+        first_offset = offset = await self._read_cache(state_log)
         while offset < state_log.load_end_offset:
             read = await state_log.read(offset)
             changes = await self._apply_all(read.batches)
@@ -58,16 +58,16 @@ class Loading:
             replay_offset = min(offset, state_log.stable_offset) if is_read else first_offset
             self.advance(Checkpoint(self.topic_id, read.leader_epoch, offset, replay_offset), changes.items())
 
-    async def _read_view(self, state_log: StateLog) -> int:
+    async def _read_cache(self, state_log: StateLog) -> int:
         """Load the cache; return the offset to read on from. The cache of another log is discarded (RULES C2)."""
-        found = await self.view.load(self.partition)
+        found = await self.cache.load(self.partition)
         if found is not None:
             checkpoint, records = found
             if self._is_of(checkpoint, state_log):
                 await self._apply(records, self.table.apply)
                 self.advance(checkpoint, ())
                 return checkpoint.replay_offset
-            await self.view.discard(self.partition)
+            await self.cache.discard(self.partition)
         start_offset = state_log.start_offset
         self.advance(Checkpoint(self.topic_id, NO_EPOCH, start_offset, start_offset), ())
         return start_offset

@@ -16,7 +16,7 @@ from coordinator.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coordinator.shards.pending import Answer
+    from coordinator.futures import SettableFuture
     from coordinator.state.log import StateLog
 
 
@@ -29,25 +29,25 @@ class Freshness(Enum):
 
 
 NEWEST: Final = Freshness.NEWEST
-Wanted: TypeAlias = Freshness | None  # None: as all replies of the table
+OptionalFreshness: TypeAlias = Freshness | None  # None: as all replies of the table
 RETRIABLE: Final = ConcurrentTransactions, CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
 
 
-class Confirming(Protocol):
+class ReplyingShard(Protocol):
     """A shard, as its readers see it."""
 
-    def tell(self, asker: Answer[object], outcome: object, freshness: Freshness) -> None:
-        """Answer, now or when it is confirmed that this broker leads."""
+    def reply(self, future: SettableFuture[object], outcome: object, freshness: Freshness) -> None:
+        """SettableFuture, now or when it is confirmed that this broker leads."""
 
 
-def reply(state_log: StateLog | None, asker: Answer[object], outcome: object, freshness: Freshness) -> None:
+def reply(state_log: StateLog | None, future: SettableFuture[object], outcome: object, freshness: Freshness) -> None:
     """Reply to a read of `state_log`, None if that is not loaded. A leader that was stopped may have a successor."""
     if state_log is None or not state_log.is_current:
-        asker.settle(superseded())
+        future.settle(superseded())
     elif freshness is NEWEST and is_final(outcome):
-        state_log.confirm(lambda is_confirmed: asker.settle(outcome if is_confirmed else superseded()))
+        state_log.confirm(lambda is_confirmed: future.settle(outcome if is_confirmed else superseded()))
     else:
-        asker.settle(outcome)
+        future.settle(outcome)
 
 
 def superseded() -> NotCoordinator:
@@ -60,23 +60,23 @@ def is_final(outcome: object) -> bool:
     return not isinstance(outcome, RETRIABLE)
 
 
-class Reading:
+class ReadReply:
     """A reply that leaves with its commit batch. Its records are on all replicas in sync, whichever broker leads
     them."""
 
     __slots__ = ("_asker", "_freshness", "_shard")
 
-    def __init__(self, asker: Answer[object], shard: Confirming, freshness: Freshness) -> None:
-        self._asker = asker
+    def __init__(self, future: SettableFuture[object], shard: ReplyingShard, freshness: Freshness) -> None:
+        self._asker = future
         self._shard = shard
         self._freshness = freshness
 
     def settle(self, outcome: object) -> None:
         """See `writer.Waiting`."""
-        self._shard.tell(self._asker, outcome, self._freshness)
+        self._shard.reply(self._asker, outcome, self._freshness)
 
 
-class Outgoing:
+class OutboxMessage:
     """A message that leaves when its commit batch is durable, and not if that is dropped."""
 
     __slots__ = ("_send",)

@@ -1,12 +1,12 @@
 """A shard: one partition of an internal topic at work. It writes what its table decides, and answers when that is
 durable.
 
-Commands run when they come and change the table at once. Their records gather in a commit batch (`writer.Round`); while
-one is on its way to the disk the next one fills, and each is appended at once. An answer is held back until the commit
-batch is durable in which its entry was last written, whether or not the command itself wrote anything (RULES C1). When
-the log fails, the table is dropped, all waiting requests are refused, and the partition is read anew: its durable
-records decide. Records in a producer's transaction count when its marker is written; the cache of coordinator state
-never has any of an open one.
+Commands run when they come and change the table at once. Their records gather in a commit batch (a `WriteBatch`);
+while one is on its way to the disk the next one fills, and each is appended at once. An answer is held back until the
+commit batch is durable in which its entry was last written, whether or not the command itself wrote anything (RULES
+C1). When the log fails, the table is dropped, all waiting requests are refused, and the partition is read again: its
+durable records decide. Records in a producer's transaction count when its marker is written; the cache of coordinator
+state never has any of an open one.
 
 While too few replicas are in sync only reads are taken: a command that would write is refused before the table changes,
 and time stands still for the table (RULES K26). Writes that were on their way then count when there are enough again.
@@ -23,14 +23,14 @@ import trio
 
 from coordinator.api import NO_EPOCH
 from coordinator.errors import CoordinatorError, CoordinatorNotAvailable, NotCoordinator
-from coordinator.shards.deps import Asker as Asker
+from coordinator.futures import SettableFuture
+from coordinator.shards.deps import ReplyFuture as ReplyFuture
 from coordinator.shards.deps import ShardDeps as ShardDeps
 from coordinator.shards.deps import TableT as TableT
 from coordinator.shards.deps import ignore as ignore
 from coordinator.shards.load_waiters import LoadWaiters, loading
 from coordinator.shards.loading import Loading
-from coordinator.shards.pending import Answer
-from coordinator.shards.replies import NEWEST, Freshness, Outgoing, Reading, Wanted, reply
+from coordinator.shards.replies import NEWEST, Freshness, OptionalFreshness, OutboxMessage, ReadReply, reply
 from coordinator.shards.table import NEVER_MS, Effects, Moment
 from coordinator.shards.writer import WriteBatch
 from coordinator.state.cache import Checkpoint, PartitionChange
@@ -48,7 +48,7 @@ RELOAD_PAUSE_S: Final = 1.0
 RETRY_MS: Final = 500  # while too few replicas are in sync; Kafka's CoordinatorRuntime tries its timers as often
 LOOKED_AT_PER_TURN: Final = 1_000  # entries, before others get their turn
 
-Command = Callable[[TableT, Moment, Asker], Effects[Asker]]
+Command = Callable[[TableT, Moment, ReplyFuture], Effects[ReplyFuture]]
 
 
 def _shutting_down() -> NotCoordinator:
@@ -58,17 +58,15 @@ def _shutting_down() -> NotCoordinator:
 class Shard(Generic[TableT]):
     """A shard runs for as long as this broker leads the partition in one epoch; cancel `run` to resign."""
 
-    def __init__(
-        self, topic_id: bytes, topic: str, partition: int, leader_epoch: int, world: ShardDeps[TableT]
-    ) -> None:
+    def __init__(self, topic_id: bytes, topic: str, partition: int, leader_epoch: int, deps: ShardDeps[TableT]) -> None:
         self.topic_id = topic_id
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.is_loaded = False
         self._is_counted = True  # the loaded records are below the high watermark
         self._topic, self._name = topic, f"{topic}-{partition}"
-        self._world = world
-        self._table = world.new_table()
+        self._deps = deps
+        self._table = deps.new_table()
         self._log: StateLog | None = None  # once it is read
         self._failure: Exception | None = None
         self._filling = WriteBatch()
@@ -101,38 +99,45 @@ class Shard(Generic[TableT]):
         return self._log is not None and self._log.is_current
 
     def ask(
-        self, command: Command[TableT], *, only_reads: bool = False, freshness: Wanted = None, waits: bool = False
-    ) -> Asker:
+        self,
+        command: Command[TableT],
+        *,
+        only_reads: bool = False,
+        freshness: OptionalFreshness = None,
+        waits: bool = False,
+    ) -> ReplyFuture:
         """Run a command of the table. `only_reads`: it never has records; `freshness`: of a reply that wrote nothing;
         `waits`: a moment, while the partition is read."""
-        asker: Asker = Answer()  # not by the alias: that would cost five times as much
+        future: ReplyFuture = SettableFuture()  # not by the alias: that would cost five times as much
         if self.is_loaded or self._is_stopping or not waits:
-            self._admit(asker, command, only_reads, freshness)
+            self._admit(future, command, only_reads, freshness)
         else:
-            self._early.keep(asker, lambda: self._admit(asker, command, only_reads, freshness))
-        return asker
+            self._early.add(future, lambda: self._admit(future, command, only_reads, freshness))
+        return future
 
-    def _admit(self, asker: Asker, command: Command[TableT], only_reads: bool, freshness: Wanted) -> None:
+    def _admit(
+        self, future: ReplyFuture, command: Command[TableT], only_reads: bool, freshness: OptionalFreshness
+    ) -> None:
         if self._is_stopping:
-            asker.settle(_shutting_down())
+            future.settle(_shutting_down())
         elif not self.is_loaded:
-            asker.settle(loading(self._name))
+            future.settle(loading(self._name))
         elif not (only_reads or self.takes_writes):
-            asker.settle(self._too_few())
+            future.settle(self._too_few())
         elif not (freshness is Freshness.MAY_FALL_BACK or self._is_counted):
-            asker.settle(loading(self._name))
+            future.settle(loading(self._name))
         else:
-            self._perform(command(self._table, self._moment(), asker), freshness)
+            self._perform(command(self._table, self._moment(), future), freshness)
 
-    def ask_about(self, transaction: StateProducer | StateMarker, command: Command[TableT]) -> Asker:
+    def ask_about(self, transaction: StateProducer | StateMarker, command: Command[TableT]) -> ReplyFuture:
         """Run a command that writes in a transaction, or ends it: refused where the log would refuse it. See `ask`."""
         if self._log is not None and self.is_loaded:
             try:
                 self._check(self._log, transaction)
             except CoordinatorError as error:
-                asker: Asker = Answer()
-                asker.settle(error.with_traceback(None))
-                return asker
+                future: ReplyFuture = SettableFuture()
+                future.settle(error.with_traceback(None))
+                return future
             except StateLogFailed as error:
                 self.fail(error)
         return self.ask(command, freshness=NEWEST)
@@ -147,23 +152,23 @@ class Shard(Generic[TableT]):
     def _too_few(self) -> CoordinatorNotAvailable:
         return CoordinatorNotAvailable(f"{self._name} has too few replicas in sync")
 
-    def when_durable(self) -> Asker:
+    def when_durable(self) -> ReplyFuture:
         """An answer that is settled when all decisions so far are durable."""
-        asker = Asker()
-        self._hold(self._newest_round(), asker, None)
-        return asker
+        future = ReplyFuture()
+        self._settle_when_durable(self._newest_batch(), future, None)
+        return future
 
     async def run(self) -> None:
         """Reads the partition and serves it; again, when its log failed."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._early.send_late_away)
-                await self._keep_on_serving()
+                nursery.start_soon(self._early.refuse_late)
+                await self._serve_until_cancelled()
         finally:
             self._drop()
-            self._early.send_away(self._not_led())
+            self._early.refuse(self._not_led())
 
-    async def _keep_on_serving(self) -> None:
+    async def _serve_until_cancelled(self) -> None:
         while True:
             try:
                 self._failure = None
@@ -179,11 +184,11 @@ class Shard(Generic[TableT]):
     def stop(self) -> None:
         """Take no command any more, and let requests wait for the disk alone."""
         self._is_stopping = True
-        for asker in list(self._table.waiting()):
-            asker.settle(_shutting_down())
-        self._early.send_away(_shutting_down())
+        for future in list(self._table.waiting()):
+            future.settle(_shutting_down())
+        self._early.refuse(_shutting_down())
 
-    def send_late_away(self, timeout_s: float) -> None:
+    def refuse_late(self, timeout_s: float) -> None:
         """Refuse requests that the log has kept waiting for so long; called now and then. Their writes may yet become
         durable, but no client waits for them, as in Kafka. So it is for requests that wait for other members while the
         table's time stands still."""
@@ -195,18 +200,18 @@ class Shard(Generic[TableT]):
         elif now_s - self._late[1] >= timeout_s:
             for each in (self._in_flight, self._filling):
                 if each is not None:
-                    each.send_away(self._too_few())
+                    each.refuse(self._too_few())
             if not self.takes_writes:
-                for asker in list(self._table.waiting()):
-                    asker.settle(self._too_few())
+                for future in list(self._table.waiting()):
+                    future.settle(self._too_few())
 
     async def _load(self) -> None:
-        state_log = await self._world.logs.get(self.topic_id, self._topic, self.partition)
+        state_log = await self._deps.logs.get(self.topic_id, self._topic, self.partition)
         reading = Loading(
             topic_id=self.topic_id,
             name=self._name,
             partition=self.partition,
-            view=self._world.view,
+            cache=self._deps.cache,
             table=self._table,
             advance=self._advance,
         )
@@ -216,7 +221,7 @@ class Shard(Generic[TableT]):
             raise self._failure
         self._log = state_log
         self.is_loaded = True
-        self._world.on_loaded()
+        self._deps.on_loaded()
         if self._is_counted:
             self._begin()
         else:
@@ -228,7 +233,7 @@ class Shard(Generic[TableT]):
                 high_watermark=state_log.end_offset,
                 end_offset=self._checkpoint.next_offset,
             )
-        self._early.let_in()
+        self._early.release()
 
     def _begin(self) -> None:
         """Start time for the table, and send out its decisions: all of its state is below the high watermark."""
@@ -242,7 +247,7 @@ class Shard(Generic[TableT]):
             self._is_counted = True
             log.info("coordinator writes resumed", partition=self._name, epoch=self.leader_epoch)
             if self._unsaved:
-                self._world.on_unsaved()
+                self._deps.on_unsaved()
             self._begin()
 
     # Serving
@@ -267,7 +272,7 @@ class Shard(Generic[TableT]):
         for effects in self._table.expire(self._moment()):
             self._perform(effects)
         if self._filling.batches and self._in_flight is None:  # there may have been too few replicas for it
-            self._world.writer.ready(self)
+            self._deps.writer.ready(self)
 
     # Writing: calls of the writer, see `writer.Writable`
 
@@ -280,12 +285,12 @@ class Shard(Generic[TableT]):
         written = self._in_flight = self._filling
         self._filling = WriteBatch()
         try:
-            await written.append_to(self._log, self._world.wall_ms)
+            await written.append_to(self._log, self._deps.wall_ms)
         except StateLogFailed:
             if written is self._in_flight:
                 raise
             return  # it was dropped while it waited for room
-        written.call_when_settled(partial(self._world.writer.settled, self, written))
+        written.call_when_settled(partial(self._deps.writer.settled, self, written))
 
     def confirm(self, written: WriteBatch) -> None:
         if written is not self._in_flight or self._log is None:
@@ -303,7 +308,7 @@ class Shard(Generic[TableT]):
             self._in_flight = None
             written.release()
             if self._filling.batches:
-                self._world.writer.ready(self)
+                self._deps.writer.ready(self)
 
     def fail(self, error: Exception) -> None:
         self._drop()
@@ -314,7 +319,7 @@ class Shard(Generic[TableT]):
         self._checkpoint = checkpoint
         if changes:
             self._unsaved.update(changes)
-            self._world.on_unsaved()
+            self._deps.on_unsaved()
 
     def take_unsaved(self) -> PartitionChange | None:
         if not self._unsaved or not self._is_counted:
@@ -322,64 +327,64 @@ class Shard(Generic[TableT]):
         values, self._unsaved = self._unsaved, {}
         return PartitionChange(self.partition, self._checkpoint, values)
 
-    def _perform(self, effects: Effects[Asker], freshness: Wanted = None) -> None:
+    def _perform(self, effects: Effects[ReplyFuture], freshness: OptionalFreshness = None) -> None:
         entry, answers, records, transaction, entries, outbox = effects
         is_written = bool(records) or transaction is not None
         if is_written:
             self._filling.add(records, transaction)
-        newest = self._newest_round()
-        # A new entry has no mark: the end of an older one of that name may not be durable yet.
-        if entry is not None and (is_written or entry.mark is None):
-            entry.mark = newest
+        newest = self._newest_batch()
+        # A new entry has no last batch: the end of an older one of that name may not be durable yet.
+        if entry is not None and (is_written or entry.last_batch is None):
+            entry.last_batch = newest
         for each in entries:
-            each.mark = newest
-        mark = newest if entry is None else entry.mark
-        for asker, outcome in answers:
+            each.last_batch = newest
+        last_batch = newest if entry is None else entry.last_batch
+        for future, outcome in answers:
             if is_written:
-                self._hold(mark, asker, outcome)
+                self._settle_when_durable(last_batch, future, outcome)
             else:
-                self._tell(mark, asker, outcome, freshness or self._world.freshness)
+                self._reply_to_read(last_batch, future, outcome, freshness or self._deps.freshness)
         for letter in outbox:
-            self._hold(mark, Outgoing(partial(self._world.send, self)), letter)
+            self._settle_when_durable(last_batch, OutboxMessage(partial(self._deps.send, self)), letter)
         if is_written and self._in_flight is None:
-            self._world.writer.ready(self)
+            self._deps.writer.ready(self)
         if self._table.next_due_ms() < self._sleeps_until_ms:
             self._woken.set()
 
-    def _tell(self, mark: object, asker: Asker, outcome: object, freshness: Freshness) -> None:
+    def _reply_to_read(self, batch: object, future: ReplyFuture, outcome: object, freshness: Freshness) -> None:
         """Reply to a read. While nothing more becomes durable, a reply that may fall back leaves at once (RULES
         K26)."""
-        is_told_now = freshness is Freshness.MAY_FALL_BACK and not self.takes_writes
-        if isinstance(mark, WriteBatch) and not mark.is_durable and not is_told_now:
-            mark.hold(Reading(asker, self, freshness), outcome)
+        leaves_now = freshness is Freshness.MAY_FALL_BACK and not self.takes_writes
+        if isinstance(batch, WriteBatch) and not batch.is_durable and not leaves_now:
+            batch.add_waiter(ReadReply(future, self, freshness), outcome)
         else:
-            self.tell(asker, outcome, freshness)
+            self.reply(future, outcome, freshness)
 
-    def tell(self, asker: Answer[object], outcome: object, freshness: Freshness) -> None:
-        """See `outcomes.Confirming`."""
-        reply(self._log, asker, outcome, freshness)
+    def reply(self, future: SettableFuture[object], outcome: object, freshness: Freshness) -> None:
+        """See `replies.ReplyingShard`."""
+        reply(self._log, future, outcome, freshness)
 
-    def _hold(self, mark: object, asker: Waiting, outcome: object) -> None:
-        if isinstance(mark, WriteBatch) and not mark.is_durable:
-            mark.hold(asker, outcome)
+    def _settle_when_durable(self, batch: object, future: Waiting, outcome: object) -> None:
+        if isinstance(batch, WriteBatch) and not batch.is_durable:
+            batch.add_waiter(future, outcome)
         else:
-            asker.settle(outcome)
+            future.settle(outcome)
 
-    def _newest_round(self) -> WriteBatch | None:
+    def _newest_batch(self) -> WriteBatch | None:
         return self._filling if self._filling.batches else self._in_flight
 
     def _drop(self) -> None:
         """Drop all state. Waiting requests are refused, and come again, here or elsewhere."""
         self.is_loaded, self._log = False, None
-        held: list[Waiting] = []
+        waiters: list[Waiting] = []
         for each in (self._in_flight, self._filling):
-            held += () if each is None else each.held
-        held += self._table.waiting()
-        self._table = self._world.new_table()
+            waiters += () if each is None else each.waiters
+        waiters += self._table.waiting()
+        self._table = self._deps.new_table()
         self._filling, self._in_flight = WriteBatch(), None
         self._unsaved = {}
-        for asker in held:
-            asker.settle(self._not_led())
+        for future in waiters:
+            future.settle(self._not_led())
 
     def _not_led(self) -> NotCoordinator:
         return NotCoordinator(f"{self._name} is not led any more")
@@ -387,10 +392,10 @@ class Shard(Generic[TableT]):
     # Now and then
 
     async def ask_each(
-        self, names: Callable[[TableT], Sequence[str]], command: Callable[[TableT, Moment, str], Effects[Asker]]
+        self, names: Callable[[TableT], Sequence[str]], command: Callable[[TableT, Moment, str], Effects[ReplyFuture]]
     ) -> None:
         """Runs a command for each entry that the table has now; not at once, if they are many. For none if they cannot
-        be written: see `until_it_writes`."""
+        be written: see `wait_until_writable`."""
         table = self._table
         for number, name in enumerate(names(table)):
             if number % LOOKED_AT_PER_TURN == 0:
@@ -399,10 +404,10 @@ class Shard(Generic[TableT]):
                 return
             self._perform(command(table, self._moment(), name))
 
-    async def until_it_writes(self) -> None:
+    async def wait_until_writable(self) -> None:
         """Return when the table can be written, or there is nothing to write any more."""
         while not self.takes_writes:  # noqa: ASYNC110 - the log has no event for it
             await trio.sleep(RETRY_MS / 1000)
 
     def _moment(self) -> Moment:
-        return Moment(round(trio.current_time() * 1000), self._world.wall_ms(), self._world.new_id)
+        return Moment(round(trio.current_time() * 1000), self._deps.wall_ms(), self._deps.new_id)

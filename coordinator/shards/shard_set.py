@@ -21,8 +21,8 @@ from coordinator.errors import (
     NotCoordinator,
     TopicExists,
 )
+from coordinator.futures import settled
 from coordinator.shards.load_waiters import loading
-from coordinator.shards.pending import settled
 from coordinator.shards.replies import Freshness
 from coordinator.shards.shard import Shard, ShardDeps, TableT, ignore
 from coordinator.shards.writer import BatchWriter, CacheMode
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from coordinator.api import ClusterImage, ClusterService, TopicInfo
-    from coordinator.shards.shard import Asker, Command
+    from coordinator.shards.shard import Command, ReplyFuture
     from coordinator.state.cache import StateCache
     from coordinator.state.log import StateLogs, StateMarker, StateProducer
 
@@ -57,23 +57,23 @@ class InternalTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOptions:
-    """`view_mode`, `view_flush_interval_ms`: offsets.view.mode, offsets.view.flush.interval.ms. `write_timeout_ms`: how
-    long a request waits, at least, for a write that may not become durable."""
+    """`cache_mode`, `cache_flush_interval_ms`: offsets.view.mode, offsets.view.flush.interval.ms. `write_timeout_ms`:
+    how long a request waits, at least, for a write that may not become durable."""
 
     broker_id: int
     topic: InternalTopic
     write_timeout_ms: int
     freshness: Freshness = Freshness.NEWEST  # of replies to commands that wrote nothing
-    view_mode: CacheMode = CacheMode.CACHED
-    view_flush_interval_ms: int = 100
+    cache_mode: CacheMode = CacheMode.CACHED
+    cache_flush_interval_ms: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateKeeping:
+class StateStorage:
     """The logs that keep coordinator state, and its cache for a faster start."""
 
     logs: StateLogs
-    view: StateCache
+    cache: StateCache
 
 
 class ShardSet(Generic[TableT]):
@@ -83,7 +83,7 @@ class ShardSet(Generic[TableT]):
     def __init__(
         self,
         cluster: ClusterService,
-        keeping: StateKeeping,
+        storage: StateStorage,
         options: ShardOptions,
         *,
         new_table: Callable[[], TableT],
@@ -92,7 +92,7 @@ class ShardSet(Generic[TableT]):
         send: Callable[[Shard[TableT], object], None] = ignore,
     ) -> None:
         self._cluster = cluster
-        self._view = view = BoundedCache(keeping.view, options.topic.name)
+        self._cache = cache = BoundedCache(storage.cache, options.topic.name)
         self._options = options
         self._shards: dict[int, Shard[TableT]] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
@@ -100,10 +100,10 @@ class ShardSet(Generic[TableT]):
         self._is_stopping = False
         self._unsaved = trio.Event()
         self._loaded = trio.Event()
-        self._world: ShardDeps[TableT] = ShardDeps(
-            logs=keeping.logs,
-            view=view,
-            writer=BatchWriter(view, options.view_mode),
+        self._deps: ShardDeps[TableT] = ShardDeps(
+            logs=storage.logs,
+            cache=cache,
+            writer=BatchWriter(cache, options.cache_mode),
             on_unsaved=self._note_unsaved,
             new_table=new_table,
             wall_ms=wall_ms,
@@ -118,9 +118,9 @@ class ShardSet(Generic[TableT]):
     async def run(self) -> None:
         """Leads shards and saves the cache of coordinator state, for as long as the broker lives."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._world.writer.run)
-            nursery.start_soon(self._send_late_away)
-            if self._options.view_mode is CacheMode.CACHED:
+            nursery.start_soon(self._deps.writer.run)
+            nursery.start_soon(self._refuse_late)
+            if self._options.cache_mode is CacheMode.CACHED:
                 nursery.start_soon(self._save_now_and_then)
             while True:
                 image = self._cluster.image
@@ -138,7 +138,7 @@ class ShardSet(Generic[TableT]):
     async def close(self) -> None:
         """Bring the cache of coordinator state up to date. No more commands come."""
         await self._save()
-        await self._view.close()
+        await self._cache.close()
 
     def _follow(self, image: ClusterImage, nursery: trio.Nursery) -> None:
         name = self._options.topic.name
@@ -150,7 +150,7 @@ class ShardSet(Generic[TableT]):
                 del self._shards[partition]
         for partition, (topic_id, leader_epoch) in led.items():
             if partition not in self._shards and not self._is_stopping:
-                shard = Shard(topic_id, name, partition, leader_epoch, self._world)
+                shard = Shard(topic_id, name, partition, leader_epoch, self._deps)
                 scope = trio.CancelScope()
                 self._shards[partition], self._scopes[partition] = shard, scope
                 nursery.start_soon(_run_in, scope, shard)
@@ -161,15 +161,15 @@ class ShardSet(Generic[TableT]):
         for the disk."""
         led_elsewhere = _led_by_others(image.topics.get(self._options.topic.name), self._options.broker_id)
         for partition in led_elsewhere - self._forgotten:
-            self._view.discard_soon(partition)
+            self._cache.discard_soon(partition)
         self._forgotten = led_elsewhere
 
-    async def _send_late_away(self) -> None:
+    async def _refuse_late(self) -> None:
         timeout_s = self._options.write_timeout_ms / 1000
         while True:
             await trio.sleep(timeout_s / 2)
             for shard in self:
-                shard.send_late_away(timeout_s)
+                shard.refuse_late(timeout_s)
 
     def _note_unsaved(self) -> None:
         self._unsaved.set()
@@ -178,13 +178,13 @@ class ShardSet(Generic[TableT]):
         while True:
             await self._unsaved.wait()
             self._unsaved = trio.Event()
-            await trio.sleep(self._options.view_flush_interval_ms / 1000)
+            await trio.sleep(self._options.cache_flush_interval_ms / 1000)
             await self._save()
 
     async def _save(self) -> None:
         changes = [change for shard in self._shards.values() if (change := shard.take_unsaved()) is not None]
         if changes:
-            await self._view.save(changes)
+            await self._cache.save(changes)
 
     # Where a name is
 
@@ -192,7 +192,7 @@ class ShardSet(Generic[TableT]):
         """The shards that are led now."""
         return iter(list(self._shards.values()))
 
-    def not_listed(self) -> CoordinatorError | None:
+    def listing_refusal(self) -> CoordinatorError | None:
         """The reason why there is no complete list now; None: there is one."""
         shards = self._shards.values()
         if not all(shard.is_loaded for shard in shards):
@@ -206,13 +206,13 @@ class ShardSet(Generic[TableT]):
         topic = self._cluster.image.topics.get(self._options.topic.name)
         if topic is None:
             topic = await self._make_topic()
-            await self._until_it_serves(topic)
+            await self._wait_until_loaded(topic)
         leader = topic.partitions[partition_of(name, len(topic.partitions))].leader
         if leader == NO_LEADER:
             raise CoordinatorNotAvailable(f"the partition of {name} has no leader")
         return leader
 
-    async def _until_it_serves(self, topic: TopicInfo) -> None:
+    async def _wait_until_loaded(self, topic: TopicInfo) -> None:
         """Wait until the new shards are read, so that the first client finds a ready coordinator: many clients wait
         half a second to ask again."""
         led = _led(topic, self._options.broker_id)
@@ -263,7 +263,7 @@ class ShardSet(Generic[TableT]):
         only_reads: bool = False,
         freshness: Freshness | None = None,
         waits: bool = False,
-    ) -> Asker:
+    ) -> ReplyFuture:
         """Run a command in the shard of a name; see `Shard.ask`."""
         topic = self._cluster.image.topics.get(self._options.topic.name)
         shard = self._shards.get(partition_of(name, len(topic.partitions))) if topic is not None else None
@@ -271,7 +271,7 @@ class ShardSet(Generic[TableT]):
             return settled(NotCoordinator(f"{name} is not coordinated here"))
         return shard.ask(command, only_reads=only_reads, freshness=freshness, waits=waits)
 
-    def ask_about(self, name: str, transaction: StateProducer | StateMarker, command: Command[TableT]) -> Asker:
+    def ask_about(self, name: str, transaction: StateProducer | StateMarker, command: Command[TableT]) -> ReplyFuture:
         """Run a command about a transaction in the shard of a name; see `Shard.ask_about`."""
         shard = self._shards.get(self.partition_of(name))
         if shard is None:

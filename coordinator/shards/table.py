@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from coordinator.state.log import StateMarker, StateProducer, StateRecord
 
-AskerT = TypeVar("AskerT")
+FutureT = TypeVar("FutureT")
 NEVER_MS: Final = 2**63 - 1
 
 
@@ -21,14 +21,14 @@ class Moment(NamedTuple):
     new_id: Callable[[], str]
 
 
-class Entry(Protocol):
-    """An entry of a table. `mark`: the commit batch that has to be durable before the entry is shown, kept by the
+class TableEntry(Protocol):
+    """An entry of a table. `last_batch`: the commit batch that has to be durable before the entry is shown, kept by the
     shard."""
 
-    mark: object
+    last_batch: object
 
 
-class Effects(NamedTuple, Generic[AskerT]):
+class Effects(NamedTuple, Generic[FutureT]):
     """Effects of one command. No entry: there is nothing under that name.
 
     `transaction`: the records are written in that of a producer, and do not count yet; or it ends here, and the
@@ -36,18 +36,18 @@ class Effects(NamedTuple, Generic[AskerT]):
     when all of it is durable.
     """
 
-    entry: Entry | None
-    answers: Sequence[tuple[AskerT, object]]
+    entry: TableEntry | None
+    answers: Sequence[tuple[FutureT, object]]
     records: Sequence[StateRecord]
     transaction: StateProducer | StateMarker | None = None
-    entries: Sequence[Entry] = ()
+    entries: Sequence[TableEntry] = ()
     outbox: Sequence[object] = ()
 
 
-class StateTable(Protocol[AskerT]):
+class StateTable(Protocol[FutureT]):
     """A table. Its commands are its own; a shard knows the methods below.
 
-    `AskerT` identifies a request: every command answers it once, in its effects or in those of a later one.
+    `FutureT` identifies a request: every command answers it once, in its effects or in those of a later one.
     """
 
     def apply(self, record: StateRecord) -> None:
@@ -62,14 +62,14 @@ class StateTable(Protocol[AskerT]):
     def forget_remnants(self) -> None:
         """Drop entries without content, after the last record of the log, if `wake` comes later."""
 
-    def wake(self, moment: Moment) -> Iterable[Effects[AskerT]]:
+    def wake(self, moment: Moment) -> Iterable[Effects[FutureT]]:
         """Start time, after the last record of the log, once all of them are below the high watermark."""
 
     def next_due_ms(self) -> int:
         """When `expire` has something to do, at the earliest."""
 
-    def expire(self, moment: Moment) -> Iterable[Effects[AskerT]]:
+    def expire(self, moment: Moment) -> Iterable[Effects[FutureT]]:
         """The effects of the time that has passed."""
 
-    def waiting(self) -> Iterable[AskerT]:
+    def waiting(self) -> Iterable[FutureT]:
         """The requests that are not answered yet."""

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from coordinator.errors import CoordinatorError, StaleProducerEpoch, TransactionCoordinatorFenced
-from coordinator.shards.replies import Outgoing
+from coordinator.shards.replies import OutboxMessage
 from coordinator.state.log import StateBatch, StateMarker, has_own_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from coordinator.api import Future
     from coordinator.state.cache import PartitionChange, StateCache
-    from coordinator.state.log import PendingWrite, StateLog, StateProducer, StateRecord
+    from coordinator.state.log import StateLog, StateProducer, StateRecord
 
 
 class CacheMode(Enum):
@@ -47,9 +48,9 @@ class WriteBatch:
     __slots__ = (
         "_coordinator_epochs",
         "_epochs",
-        "_held",
         "_open",
         "_plain",
+        "_waiters",
         "batches",
         "changes",
         "is_durable",
@@ -59,18 +60,18 @@ class WriteBatch:
     def __init__(self) -> None:
         self.batches: list[StateBatch | StateMarker] = []
         self.changes: list[StateRecord] = []
-        self.pending: list[PendingWrite] = []
+        self.pending: list[Future[int]] = []
         self._plain: list[StateRecord] | None = None  # of the last batch, as long as it takes more
         self._epochs: dict[int, int] = {}  # by the producers whose transactions go on, or end, here
         self._coordinator_epochs: dict[int, int] = {}  # by the producers whose transactions end here
         self._open: set[int] = set()  # of those, whose transactions go on
-        self._held: list[tuple[Waiting, object]] = []
+        self._waiters: list[tuple[Waiting, object]] = []
         self.is_durable = False
 
     @property
-    def held(self) -> Iterator[Waiting]:
+    def waiters(self) -> Iterator[Waiting]:
         """The receivers that wait for it."""
-        return (asker for asker, _ in self._held)
+        return (future for future, _ in self._waiters)
 
     @property
     def offset_count(self) -> int:
@@ -110,25 +111,26 @@ class WriteBatch:
         if isinstance(transaction, StateMarker) and transaction.coordinator_epoch < known:
             raise TransactionCoordinatorFenced(f"producer {producer_id} has a newer coordinator")
 
-    def hold(self, asker: Waiting, outcome: object) -> None:
-        self._held.append((asker, outcome))
+    def add_waiter(self, future: Waiting, outcome: object) -> None:
+        self._waiters.append((future, outcome))
 
     def release(self) -> None:
         """Answer when it is durable. Tables keep the commit batch that an entry was last written in: only `is_durable`
         stays of it."""
         self.is_durable = True
-        held, self._held, self.batches, self.changes, self.pending, self._plain = self._held, [], [], [], [], None
-        for asker, outcome in held:
-            asker.settle(outcome)
+        waiters, self._waiters = self._waiters, []
+        self.batches, self.changes, self.pending, self._plain = [], [], [], None
+        for future, outcome in waiters:
+            future.settle(outcome)
 
-    def send_away(self, refusal: CoordinatorError) -> None:
+    def refuse(self, refusal: CoordinatorError) -> None:
         """Refuse the requests that wait. Messages that leave when it is durable still do."""
-        held, self._held = self._held, []
-        for asker, outcome in held:
-            if isinstance(asker, Outgoing):
-                self._held.append((asker, outcome))
+        waiters, self._waiters = self._waiters, []
+        for future, outcome in waiters:
+            if isinstance(future, OutboxMessage):
+                self._waiters.append((future, outcome))
             else:
-                asker.settle(refusal)
+                future.settle(refusal)
 
     async def append_to(self, log: StateLog, now_ms: Callable[[], int]) -> None:
         """Append it in as few batches as the log takes. Raises StateLogFailed."""
@@ -145,9 +147,9 @@ class WriteBatch:
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         """Call `callback` when all batches are settled. They settle in their order, but for those that the log
         refuses."""
-        left = [one for one in self.pending if not one.is_settled]
-        if left:
-            left[-1].call_when_settled(partial(self.call_when_settled, callback))
+        unsettled = [one for one in self.pending if not one.is_settled]
+        if unsettled:
+            unsettled[-1].call_when_settled(partial(self.call_when_settled, callback))
         else:
             callback()
 
@@ -174,9 +176,9 @@ class Writable(Protocol):
 class BatchWriter:
     """The writer of one internal topic's shards on a broker. It works in `run`."""
 
-    def __init__(self, view: StateCache, view_mode: CacheMode) -> None:
-        self._view = view
-        self._view_mode = view_mode
+    def __init__(self, cache: StateCache, cache_mode: CacheMode) -> None:
+        self._cache = cache
+        self._cache_mode = cache_mode
         self._ready: dict[Writable, None] = {}
         self._settled: list[tuple[Writable, WriteBatch]] = []
         self._work = trio.lowlevel.ParkingLot()
@@ -212,7 +214,7 @@ class BatchWriter:
     async def _finish(self, settled: Sequence[tuple[Writable, WriteBatch]]) -> None:
         for shard, written in settled:
             _try(shard, shard.confirm, written)
-        if self._view_mode is CacheMode.DIRECT and settled:
+        if self._cache_mode is CacheMode.DIRECT and settled:
             await self._save([shard for shard, _ in settled])
         for shard, written in settled:
             _try(shard, shard.release, written)
@@ -221,7 +223,7 @@ class BatchWriter:
         changes = [change for shard in shards if (change := shard.take_unsaved()) is not None]
         try:
             if changes:
-                await self._view.save(changes)
+                await self._cache.save(changes)
         except Exception as error:
             for shard in shards:
                 shard.fail(error)

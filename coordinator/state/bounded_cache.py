@@ -40,44 +40,44 @@ class _Job:
 class BoundedCache:
     """A `StateCache` in front of another one. Use it inside `trio.run`."""
 
-    def __init__(self, view: StateCache, name: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
-        self._view = view
+    def __init__(self, cache: StateCache, name: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        self._cache = cache
         self._name = name
         self._timeout_s = timeout_s
         self._jobs: deque[_Job] = deque()  # the first one is being done
         self._progress_s = 0.0  # when the first job began
-        self._is_given_up = False
+        self._is_abandoned = False
 
     async def load(self, partition: int) -> Loaded:
         """See `StateCache`."""
-        return await self._answer(partial(self._view.load, partition))
+        return await self._answer(partial(self._cache.load, partition))
 
     async def save(self, changes: Sequence[PartitionChange]) -> None:
         """See `StateCache`."""
-        await self._answer(partial(self._view.save, changes))
+        await self._answer(partial(self._cache.save, changes))
 
     async def discard(self, partition: int) -> None:
         """See `StateCache`."""
-        await self._answer(partial(self._view.discard, partition))
+        await self._answer(partial(self._cache.discard, partition))
 
     def discard_soon(self, partition: int) -> None:
         """Queue a `discard` without waiting for it; later calls come after it."""
         if not self._has_stopped():
-            self._enqueue(partial(self._view.discard, partition))
+            self._enqueue(partial(self._cache.discard, partition))
 
     async def drop(self) -> None:
         """See `StateCache`."""
-        await self._answer(self._view.drop)
+        await self._answer(self._cache.drop)
 
     async def close(self) -> None:
         """See `StateCache`."""
-        await self._answer(self._view.close)
+        await self._answer(self._cache.close)
 
     def _has_stopped(self) -> bool:
         """Whether the cache is given up. It is given up now if the first job has not returned in time."""
-        if not self._is_given_up and self._jobs and trio.current_time() >= self._progress_s + self._timeout_s:
-            self._give_up()
-        return self._is_given_up
+        if not self._is_abandoned and self._jobs and trio.current_time() >= self._progress_s + self._timeout_s:
+            self._abandon()
+        return self._is_abandoned
 
     def _enqueue(self, call: Callable[[], Awaitable[Loaded]]) -> _Job:
         job = _Job(call)
@@ -101,17 +101,17 @@ class BoundedCache:
         while self._jobs:
             job = self._jobs[0]
             loaded = await job.call()
-            if self._is_given_up:
+            if self._is_abandoned:
                 self._jobs.clear()
-                await self._view.drop()
+                await self._cache.drop()
                 return
             self._progress_s = trio.current_time()
             self._jobs.popleft()
             job.loaded = loaded
             job.done.set()
 
-    def _give_up(self) -> None:
-        self._is_given_up = True
+    def _abandon(self) -> None:
+        self._is_abandoned = True
         _log.warning("state cache given up: disk does not answer", topic=self._name)
         for job in self._jobs:
             job.done.set()

@@ -56,7 +56,7 @@ async def open_state_cache(directory: Path, run: Run) -> LevelDbStateCache:
 
 
 class LevelDbStateCache:
-    """A `StateView` in one directory, for one process. After an error it is empty and takes nothing."""
+    """A `StateCache` in one directory, for one process. After an error it is empty and takes nothing."""
 
     def __init__(self, directory: Path, database: _Database | None, run: Run) -> None:
         self._directory = directory
@@ -65,24 +65,24 @@ class LevelDbStateCache:
         self._turn = trio.Lock()
 
     async def load(self, partition: int) -> tuple[Checkpoint, Sequence[StateRecord]] | None:
-        """See `StateView`."""
+        """See `StateCache`."""
         return await self._in_turn(lambda database: database.load(partition))
 
     async def save(self, changes: Sequence[PartitionChange]) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         await self._in_turn(lambda database: database.save(changes))
 
     async def discard(self, partition: int) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         await self._in_turn(lambda database: database.discard(partition))
 
     async def drop(self) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         await self._in_turn(lambda database: database.delete(self._directory))
         self._database = None
 
     async def close(self) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         await self._in_turn(_Database.close)
         self._database = None
 
@@ -140,14 +140,14 @@ class _Database:
         return numbers[-1]
 
     def load(self, partition: int) -> tuple[Checkpoint, Sequence[StateRecord]] | None:
-        """See `StateView`."""
+        """See `StateCache`."""
         found = self._database.get(_checkpoint_key(partition), verify_checksums=True)
         if found is None:
             return None
         return Checkpoint(*_CHECKPOINT.unpack(found)), self._scan(_entry_key(partition))
 
     def save(self, changes: Sequence[PartitionChange]) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         batch = self._database.write_batch()
         for change in changes:
             batch.put(_checkpoint_key(change.partition), _CHECKPOINT.pack(*change.checkpoint))
@@ -160,7 +160,7 @@ class _Database:
         self._write(batch)
 
     def discard(self, partition: int) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         batch = self._database.write_batch()
         batch.delete(_checkpoint_key(partition))
         head = _entry_key(partition)
@@ -169,7 +169,7 @@ class _Database:
         self._write(batch)
 
     def close(self) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         self._write(self._database.write_batch(sync=True))
         self._database.close()
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from coordinator.api import Future
+
 
 FIRST_PROTOCOL: Final = 0  # of transactions, as Kafka's transaction.version numbers them
 SECOND_PROTOCOL: Final = 2  # KIP-890
@@ -79,18 +81,6 @@ class StateSlice(NamedTuple):
     leader_epoch: int
 
 
-class PendingWrite(Protocol):
-    """A batch on its way to the log."""
-
-    @property
-    def is_settled(self) -> bool: ...
-    def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once, when the batch is settled; it must not be settled yet."""
-
-    def result(self) -> int:
-        """The offset behind the batch, which is durable. Raises StateLogFailed."""
-
-
 class StateLog(Protocol):
     """A partition of an internal topic, led by this broker in one epoch."""
 
@@ -126,9 +116,9 @@ class StateLog(Protocol):
     def is_current(self) -> bool:
         """Whether reads may be answered that miss the acknowledged writes of a possible successor (RULES K24)."""
 
-    def confirm(self, told: Callable[[bool], None]) -> None:
-        """Call `told` with True once it is known that this broker led the partition when this was called, with False if
-        that is not known in time."""
+    def confirm(self, on_confirmed: Callable[[bool], None]) -> None:
+        """Call `on_confirmed` with True once it is known that this broker led the partition when this was called, with
+        False if that is not known in time."""
 
     def size_of(self, record: StateRecord) -> int:
         """The greatest size of the record in a batch; `batch_overhead_bytes` come once."""
@@ -138,13 +128,11 @@ class StateLog(Protocol):
     async def wait_for_room(self) -> None:
         """Return when a batch may be appended: the disk may be busy with other batches."""
 
-    def append(
-        self, records: Sequence[StateRecord], now_ms: int, producer: StateProducer | None = None
-    ) -> PendingWrite:
+    def append(self, records: Sequence[StateRecord], now_ms: int, producer: StateProducer | None = None) -> Future[int]:
         """Append one batch, at least one record. Batches are in the log in the order of the calls. Raises
         StateLogFailed."""
 
-    def end_transaction(self, marker: StateMarker) -> PendingWrite:
+    def end_transaction(self, marker: StateMarker) -> Future[int]:
         """Append a marker. It takes one offset, like a batch of one record. Raises StateLogFailed."""
 
     def check(self, transaction: StateProducer | StateMarker) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from coordinator.errors import InvalidConfig, StaleProducerEpoch
-from coordinator.ports import Held, Holding
+from coordinator.ports import FoundLog, LogCondition
 from coordinator.state.log import (
     StateBatch,
     StateLogFailed,
@@ -56,9 +56,9 @@ class FakeHost:
         self.calls: list[str] = []
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         self.log_dirs: Sequence[str] = (f"log dir {id(self)}",)
-        self.found: dict[tuple[str, int], tuple[Holding, tuple[int, int]]] = {}
-        self.losses: list[Held] = []
-        self.has_news = self.has_unserved = False
+        self.found: dict[tuple[str, int], tuple[LogCondition, tuple[int, int]]] = {}
+        self.losses: list[FoundLog] = []
+        self.has_unserved_changes = self.has_unserved = False
 
     async def start(self, image: ClusterImage, deleted: Collection[bytes]) -> Sequence[str]:
         """Drops the deleted topics; keeps others that the image does not know, as strays."""
@@ -69,15 +69,15 @@ class FakeHost:
         self.topic_ids -= self.strays
         return self.log_dirs
 
-    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
+    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[FoundLog]:
         """The logs in `found`, for partitions of the image."""
         await trio.lowlevel.checkpoint()
         known = [(one, self.found.get((one.topic, one.partition))) for one in hosted]
-        return [Held(one, *found) for one, found in known if found is not None]
+        return [FoundLog(one, *found) for one, found in known if found is not None]
 
-    def lost(self) -> Sequence[Held]:
+    def take_unserved(self) -> Sequence[FoundLog]:
         """See `PartitionHost`."""
-        self.has_news = False
+        self.has_unserved_changes = False
         return self.losses
 
     async def open_again(self, image: ClusterImage) -> None:
@@ -136,10 +136,10 @@ class FakeValidator:
 
 
 class FakeWrite:
-    """A `PendingWrite` that the test settles by `FakeStateLog.sync` or `fail`."""
+    """A `coordinator.api.Future` that the test settles by `FakeStateLog.sync` or `fail`."""
 
-    def __init__(self, what: StateBatch | StateMarker, end_offset: int) -> None:
-        self.what = what
+    def __init__(self, content: StateBatch | StateMarker, end_offset: int) -> None:
+        self.content = content
         self.end_offset = end_offset
         self.error: StateLogFailed | None = None
         self.is_settled = False
@@ -148,20 +148,20 @@ class FakeWrite:
     @property
     def records(self) -> Sequence[StateRecord]:
         """The records; none for a marker."""
-        return self.what.records if isinstance(self.what, StateBatch) else ()
+        return self.content.records if isinstance(self.content, StateBatch) else ()
 
     @property
     def transaction(self) -> StateProducer | StateMarker | None:
         """The transaction that it is part of, or ends."""
-        return self.what if isinstance(self.what, StateMarker) else self.what.producer
+        return self.content if isinstance(self.content, StateMarker) else self.content.producer
 
     @property
     def offset_count(self) -> int:
         """The number of offsets that it takes in the log."""
-        return len(self.what.records) if isinstance(self.what, StateBatch) else 1
+        return len(self.content.records) if isinstance(self.content, StateBatch) else 1
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """See `PendingWrite`."""
+        """See `Future`."""
         self._callback = callback
 
     def settle(self, error: StateLogFailed | None = None) -> None:
@@ -171,7 +171,7 @@ class FakeWrite:
             self._callback()
 
     def result(self) -> int:
-        """See `PendingWrite`."""
+        """See `Future`."""
         if self.error is not None:
             raise self.error
         return self.end_offset
@@ -219,13 +219,13 @@ class FakeStateLog:
     @property
     def stable_offset(self) -> int:
         """See `StateLog`."""
-        begun: dict[int, int] = {}
+        open_since: dict[int, int] = {}
         for batch in self._durable:
-            if isinstance(batch.what, StateMarker):
-                begun.pop(batch.what.producer_id, None)
-            elif batch.what.producer is not None:
-                begun.setdefault(batch.what.producer.producer_id, batch.end_offset - batch.offset_count)
-        return min([*begun.values(), self.end_offset])
+            if isinstance(batch.content, StateMarker):
+                open_since.pop(batch.content.producer_id, None)
+            elif batch.content.producer is not None:
+                open_since.setdefault(batch.content.producer.producer_id, batch.end_offset - batch.offset_count)
+        return min([*open_since.values(), self.end_offset])
 
     async def get(self, topic_id: bytes, topic: str, partition: int) -> FakeStateLog:
         """See `StateLogs`."""
@@ -235,9 +235,9 @@ class FakeStateLog:
         self.load_end_offset_at_get = 0 if self.takes_writes else sum(one.offset_count for one in self.batches)
         return self
 
-    def confirm(self, told: Callable[[bool], None]) -> None:
+    def confirm(self, on_confirmed: Callable[[bool], None]) -> None:
         """See `StateLog`; at once."""
-        told(self.is_confirmed)
+        on_confirmed(self.is_confirmed)
 
     def size_of(self, record: StateRecord) -> int:
         """See `StateLog`."""
@@ -255,10 +255,10 @@ class FakeStateLog:
         """See `StateLog`."""
         return self._append(marker)
 
-    def _append(self, what: StateBatch | StateMarker) -> FakeWrite:
+    def _append(self, content: StateBatch | StateMarker) -> FakeWrite:
         if self.is_broken or not self.takes_writes:
             raise StateLogFailed("broken, or with too few replicas")
-        write = FakeWrite(what, 0)
+        write = FakeWrite(content, 0)
         write.end_offset = sum(batch.offset_count for batch in [*self.batches, write])
         self.batches.append(write)
         self.epochs += [self.leader_epoch] * write.offset_count
@@ -300,12 +300,12 @@ class FakeStateLog:
         self.reads.append(offset)
         readable = self.batches if self.load_end_offset > self.end_offset else self._durable
         first = next(one for one in readable if one.end_offset > offset)
-        if isinstance(first.what, StateMarker):
-            return StateSlice([first.what], first.end_offset, self.epochs[first.end_offset - 1])
+        if isinstance(first.content, StateMarker):
+            return StateSlice([first.content], first.end_offset, self.epochs[first.end_offset - 1])
         at = offset - (first.end_offset - first.offset_count)
-        records = first.what.records[at : at + 3]
+        records = first.content.records[at : at + 3]
         end = offset + len(records)
-        return StateSlice([StateBatch(records, first.what.producer)], end, self.epochs[end - 1])
+        return StateSlice([StateBatch(records, first.content.producer)], end, self.epochs[end - 1])
 
     def holds(self, leader_epoch: int, end_offset: int) -> bool:
         """See `StateLog`."""

@@ -99,8 +99,8 @@ class FakeEnsemble:
         for client in clients:
             client.forget()
 
-    def settle(self) -> None:
-        """Lets every replica that is not held back catch up, and late wake-ups with it."""
+    def catch_up_all(self) -> None:
+        """Let every replica that is not held back catch up, and late wake-ups with it."""
         for client in self._clients.values():
             client.advance()
 
@@ -121,8 +121,8 @@ class FakeEnsemble:
         for client in self._clients.values():
             if client.late and self.random.random() < LATE_LANDS:
                 client.land()
-        if (asker := self._clients.get(session_id)) is not None:
-            asker.late.clear()
+        if (future := self._clients.get(session_id)) is not None:
+            future.late.clear()
 
     def order(self, operations: Sequence[Operation], session_id: int) -> None:
         """Give the multi its place among all writes."""
@@ -159,7 +159,7 @@ class FakeStore(TreeReads):
         self._running = trio.Event()
         self._running.set()
         self._lost = False
-        self._heard_s = trio.current_time()
+        self._connected_s = trio.current_time()
         self.session = SessionStatistics(self._silent_s, SessionState.CONNECTED, sync_connects=1)
         self.session_id = ensemble.new_session(self)
         self._catch_up()
@@ -172,7 +172,7 @@ class FakeStore(TreeReads):
     @disconnected.setter
     def disconnected(self, disconnected: bool) -> None:
         self._disconnected = disconnected
-        self._wakes.tell_all()
+        self._wakes.wake_all()
         self._note_silence()
 
     @property
@@ -185,7 +185,7 @@ class FakeStore(TreeReads):
     def silent(self, silent: bool) -> None:
         self._silent = silent
         if not silent:
-            self._wakes.tell_all()  # it has left the server, and another one takes it on
+            self._wakes.wake_all()  # it has left the server, and another one takes it on
         self._note_silence()
 
     def pause(self) -> None:
@@ -198,12 +198,12 @@ class FakeStore(TreeReads):
         self._running.set()
         self._note_silence()
         if self._lost:
-            self._wakes.tell_all()
+            self._wakes.wake_all()
         self.advance()
 
     def flap(self) -> None:
         """The connection is lost and back unnoticed: no call fails, and every wake-up is set."""
-        self._wakes.tell_all()
+        self._wakes.wake_all()
 
     def land(self) -> None:
         """The late multis arrive; the client does not learn their outcomes."""
@@ -216,8 +216,8 @@ class FakeStore(TreeReads):
         """Called by the ensemble when the session has ended."""
         self._lost = True
         self.late.clear()
-        if self._is_heard():
-            self._wakes.tell_all()
+        if self._is_connected():
+            self._wakes.wake_all()
 
     def forget(self) -> None:
         """Called by the ensemble when it was restored from a snapshot."""
@@ -226,23 +226,23 @@ class FakeStore(TreeReads):
 
     def advance(self) -> None:
         """Brings the replica up to date unless it is held back."""
-        if not (self.lagging or self._lost) and self._is_heard():
+        if not (self.lagging or self._lost) and self._is_connected():
             self._catch_up()
 
     def _silent_s(self) -> float:
-        return 0.0 if self._is_heard() else trio.current_time() - self._heard_s
+        return 0.0 if self._is_connected() else trio.current_time() - self._connected_s
 
-    def _is_heard(self) -> bool:
+    def _is_connected(self) -> bool:
         return self._running.is_set() and not (self._disconnected or self._silent)
 
     def _note_silence(self) -> None:
         """Lets the session end once the client was silent for long enough."""
-        if self._is_heard():
+        if self._is_connected():
             if self._silence is not None:
                 self._silence.cancel()
                 self._silence = None
         elif self._silence is None and not self._lost:
-            self._heard_s = trio.current_time()
+            self._connected_s = trio.current_time()
             self._silence = trio.CancelScope()
             trio.lowlevel.spawn_system_task(self._end_session_in_time, self._silence)
 
@@ -261,7 +261,7 @@ class FakeStore(TreeReads):
             finally:
                 self._show_the_newest()  # a failed multi had its place among all writes too
             return
-        self._wakes.tell_all()
+        self._wakes.wake_all()
         if loss is Loss.LATE:
             self.late.append(operations)
         elif loss is not Loss.REQUEST:
@@ -302,7 +302,7 @@ class FakeStore(TreeReads):
         """See `MetadataStore`."""
         await trio.lowlevel.checkpoint()
         self._closed = True
-        self._wakes.tell_all()
+        self._wakes.wake_all()
         if not (self._disconnected or self._silent):
             self.ensemble.expire(self)
 
@@ -322,7 +322,7 @@ class FakeStore(TreeReads):
     async def _wait_if_silent(self) -> None:
         if self._silent:
             await trio.sleep(self.ensemble.session_timeout_s * REQUEST_TIMEOUT_SHARE)
-            self._wakes.tell_all()
+            self._wakes.wake_all()
             raise ConnectionLost
 
     def _show_the_newest(self) -> None:
@@ -332,5 +332,5 @@ class FakeStore(TreeReads):
     def _catch_up(self) -> None:
         for effects in self.ensemble.history[self._position :]:
             self._tree.apply(effects)
-            self._wakes.tell(touched_by(effects))
+            self._wakes.wake(touched_by(effects))
         self._position = len(self.ensemble.history)

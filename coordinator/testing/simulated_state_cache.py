@@ -112,40 +112,40 @@ def _apply(contents: Contents, write: Write) -> None:
 
 
 class SimulatedStateCache:
-    """A `StateView`."""
+    """A `StateCache`."""
 
-    def __init__(self, views: SimulatedStateCaches, disk: _Disk) -> None:
-        self._views = views
-        self._life = views.crashes
+    def __init__(self, caches: SimulatedStateCaches, disk: _Disk) -> None:
+        self._caches = caches
+        self._life = caches.crashes
         self._disk: _Disk | None = disk
         self._turn = trio.Lock()
 
     async def load(self, partition: int) -> tuple[Checkpoint, Sequence[StateRecord]] | None:
-        """See `StateView`."""
+        """See `StateCache`."""
         return await self._in_turn(lambda disk: disk.read(partition))
 
     async def save(self, changes: Sequence[PartitionChange]) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         write = [PartitionChange(one.partition, one.checkpoint, dict(one.values)) for one in changes]
         await self._in_turn(lambda disk: self._write(disk, write))
 
     async def discard(self, partition: int) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         await self._in_turn(lambda disk: self._write(disk, partition))
 
     async def drop(self) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         await self._in_turn(_Disk.lose)
         self._disk = None
 
     async def close(self) -> None:
-        """See `StateView`."""
+        """See `StateCache`."""
         await self._in_turn(lambda disk: disk.crash(len(disk.unsynced)))
         self._disk = None
 
     def _write(self, disk: _Disk, write: Write) -> None:
-        self._views.writes += 1
-        if self._views.is_failing:
+        self._caches.writes += 1
+        if self._caches.is_failing:
             self._disk = None
             disk.lose()
         else:
@@ -157,7 +157,7 @@ class SimulatedStateCache:
         outcome: list[T] = []
         with trio.CancelScope(shield=True):
             async with self._turn:
-                await self._views.answered()
-                if self._disk is not None and self._life == self._views.crashes:
+                await self._caches.answered()
+                if self._disk is not None and self._life == self._caches.crashes:
                     outcome.append(job(self._disk))
         return outcome[0] if outcome else None

@@ -36,7 +36,7 @@ from coordinator.metadata.loading import load
 from coordinator.metadata.nodes import decode_change, decode_partition
 from coordinator.metadata_store import paths
 from coordinator.metadata_store.tree import EffectKind
-from coordinator.ports import Held, Holding, ReplicaEnd
+from coordinator.ports import FoundLog, LogCondition, ReplicaEnd
 from coordinator.requests.topics import TopicDefaults
 from coordinator.testing.fakes import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults
 from coordinator.testing.images import epochs_led
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from coordinator.api import BrokerInfo, ClusterImage
-    from coordinator.ports import AskedEnd, HostChanges, HostedPartition
+    from coordinator.ports import HostChanges, HostedPartition, LogEndRequest
 
 COMMAND = "python -m coordinator.tests.brokers_simulation"
 BROKERS = (1, 2, 3)
@@ -79,17 +79,17 @@ class Witness(FakeHost):
         self._hosted: dict[Key, HostedPartition] = {}
         self._led: set[Key] = set()
         self.unserved: set[Key] = set()
-        self._back: dict[Key, Held] = {}
+        self._back: dict[Key, FoundLog] = {}
 
-    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
+    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[FoundLog]:
         await trio.lowlevel.checkpoint()
         self._hosted = {(one.topic_id, one.partition): one for one in hosted}
         self.unserved = {key for key in self._hosted if self._fails()}
         self.has_unserved = bool(self.unserved)
-        return [self._held(key) for key in self._hosted]
+        return [self._found_log(key) for key in self._hosted]
 
-    def _held(self, key: Key) -> Held:
-        return Held(self._hosted[key], Holding.CLOSED if key in self.unserved else Holding.WHOLE, (0, 0))
+    def _found_log(self, key: Key) -> FoundLog:
+        return FoundLog(self._hosted[key], LogCondition.CLOSED if key in self.unserved else LogCondition.WHOLE, (0, 0))
 
     def _fails(self) -> bool:
         return not self.is_well and self._random.random() < NOT_OPENED
@@ -123,19 +123,19 @@ class Witness(FakeHost):
     def _set(self, key: Key, *, is_served: bool) -> None:
         if is_served and key in self.unserved:
             self.unserved.discard(key)
-            self._back[key] = self._held(key)
-            self.has_news = True
+            self._back[key] = self._found_log(key)
+            self.has_unserved_changes = True
         elif not is_served:
             self.unserved.add(key)
             self._back.pop(key, None)
             hosted = self._hosted[key]
             self.epochs.pop((hosted.topic, hosted.partition), None)
-            self.has_news = True
+            self.has_unserved_changes = True
         self.has_unserved = bool(self.unserved)
 
-    def lost(self) -> Sequence[Held]:
-        back, self._back, self.has_news = self._back, {}, False
-        return [*back.values(), *map(self._held, sorted(self.unserved))]
+    def take_unserved(self) -> Sequence[FoundLog]:
+        back, self._back, self.has_unserved_changes = self._back, {}, False
+        return [*back.values(), *map(self._found_log, sorted(self.unserved))]
 
     async def open_again(self, image: ClusterImage) -> None:
         await trio.lowlevel.checkpoint()
@@ -144,7 +144,7 @@ class Witness(FakeHost):
             if key not in self._led and self._broker_id in state.offline:
                 self._set(key, is_served=not self._fails())
 
-    def end_of(self, asked: AskedEnd) -> ReplicaEnd | None:
+    def end_of(self, asked: LogEndRequest) -> ReplicaEnd | None:
         """The end of a log that follows in that epoch."""
         key = asked.topic_id, asked.partition
         hosted = self._hosted.get(key)
@@ -165,7 +165,7 @@ class Ends:
         self._world = world
         self._random = random
 
-    async def ask(self, broker: BrokerInfo, asked: Sequence[AskedEnd]) -> Mapping[AskedEnd, ReplicaEnd]:
+    async def ask(self, broker: BrokerInfo, asked: Sequence[LogEndRequest]) -> Mapping[LogEndRequest, ReplicaEnd]:
         await trio.sleep(self._random.random())
         life = self._world.lives.get(broker.broker_id)
         if life is None or life.coordinator.incarnation != broker.incarnation or self._random.random() < NOT_ANSWERED:
@@ -186,7 +186,7 @@ class Life:
 
 
 @dataclass
-class Told:
+class Replies:
     """The replies to clients, and the requests without a reply."""
 
     created: dict[bytes, str] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class World:
     def __init__(self, seed: int, nursery: trio.Nursery) -> None:
         self.random = Random(seed)
         self.ensemble = FakeEnsemble(self.random)
-        self.told = Told()
+        self.replies = Replies()
         self.lives: dict[int, Life] = {}
         self.crashes = self.closings = self.answers = 0
         self.are_well = False
@@ -295,25 +295,25 @@ class World:
             await trio.sleep(self.random.random())
 
     async def _ask(self, cluster: ClusterManager, name: str, token: str) -> None:
-        draw, told = self.random.random(), self.told
+        draw, replies = self.random.random(), self.replies
         if draw < 0.3:
             count, factor = self.random.randrange(1, 4), self.random.randrange(1, 4)
             topic = await cluster.create_topic(name, partition_count=count, replication_factor=factor)
-            told.created[topic.topic_id] = name
+            replies.created[topic.topic_id] = name
         elif draw < 0.45:
-            told.asked_to_delete.add(name)
-            told.deleted.add((await cluster.delete_topic(name)).topic_id)
+            replies.asked_to_delete.add(name)
+            replies.deleted.add((await cluster.delete_topic(name)).topic_id)
         elif draw < 0.6:
             await cluster.create_partitions(name, self.random.randrange(3, 7))
         elif draw < 0.9:
             append = ConfigChange(ConfigOperation.APPEND, "cleanup.policy", token)
             topic = await cluster.alter_topic_configs(name, [append])
-            told.tokens.append((topic.topic_id, token))
+            replies.tokens.append((topic.topic_id, token))
         elif draw < 0.96:
             await self._order(cluster, name)
         else:
-            told.producer_ids.append(await cluster.new_producer_id())
-        told.requests["answered"] += 1
+            replies.producer_ids.append(await cluster.new_producer_id())
+        replies.requests["answered"] += 1
 
     async def _order(self, cluster: ClusterManager, name: str) -> None:
         """Send an admin request: replicas move, or back; a leader is elected; a running broker is unregistered. Some
@@ -340,7 +340,7 @@ class World:
             life.host.is_well = True
         for _ in range(2):
             await trio.sleep(SETTLE_S)
-            self.ensemble.settle()
+            self.ensemble.catch_up_all()
         await self.check()
 
     async def check(self) -> None:
@@ -364,14 +364,14 @@ class World:
         assert not any(state.offline for state in states)
 
     def _check_clients(self, image: ClusterImage) -> None:
-        told = self.told
-        assert not told.deleted & image.topics_by_id.keys()
-        for topic_id, name in told.created.items():
-            assert topic_id in image.topics_by_id or name in told.asked_to_delete
-        for topic_id, token in told.tokens:
+        replies = self.replies
+        assert not replies.deleted & image.topics_by_id.keys()
+        for topic_id, name in replies.created.items():
+            assert topic_id in image.topics_by_id or name in replies.asked_to_delete
+        for topic_id, token in replies.tokens:
             topic = image.topics_by_id.get(topic_id)
             assert topic is None or topic.configs["cleanup.policy"].split(",").count(token) == 1
-        assert len(set(told.producer_ids)) == len(told.producer_ids)
+        assert len(set(replies.producer_ids)) == len(replies.producer_ids)
 
 
 def folded_by_hand(ensemble: FakeEnsemble, cluster_id: str) -> ClusterImage:
@@ -421,7 +421,7 @@ def run_seed(seed: int) -> Counter[str]:
             changes = made.lives[1].coordinator.image.version
             happened = {"changes": changes, "crashes": made.crashes, "closings": made.closings}
             happened["ends asked for"] = made.answers
-            return Counter({**happened, **made.told.requests})
+            return Counter({**happened, **made.replies.requests})
 
     with (
         mock.patch("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", new=True),

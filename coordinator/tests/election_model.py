@@ -109,7 +109,7 @@ def _incarnation(broker_id: int, life: int) -> bytes:
     return bytes([broker_id, life]) + bytes(14)
 
 
-def beginning(limits: Limits) -> World:
+def initial_world(limits: Limits) -> World:
     """Three brokers that serve, all in sync."""
     processes = tuple((one, 1) for one in REPLICAS)
     partition = PartitionState(1, 0, REPLICAS, REPLICAS, incarnation=_incarnation(1, 0), processes=processes)
@@ -220,8 +220,8 @@ def _of_its_log(world: World, one: int, limits: Limits) -> Iterator[Step]:
         yield f"the log of {one} is closed", closed.with_broker(one, is_open=False)
     registered = broker.state is not BrokerState.FENCED
     if not broker.is_open and registered and one not in partition.offline:
-        told = replace(world, partition=elections.not_serving(partition, one, world.electorate))
-        yield f"{one} does not serve", _settled(told)
+        offline = replace(world, partition=elections.not_serving(partition, one, world.electorate))
+        yield f"{one} does not serve", _settled(offline)
     if not broker.is_open and registered and one in partition.offline and partition.leader != one:
         opened = replace(world.with_broker(one, is_open=True), partition=elections.serving(partition, one))
         yield f"{one} serves again", _settled(opened)
@@ -243,8 +243,8 @@ def _of_its_start(world: World, one: int, limits: Limits) -> Iterator[Step]:
             registered = replace(registered, partition=elections.serving(registered.partition, one))
         if not broker.is_running and not (broker.has_log and (limits.synced or broker.is_clean)):
             end = (broker.log[-1][0] if broker.log else 0, len(broker.log)) if broker.has_log else NO_LOG
-            marked = elections.repudiated(registered.partition, one, end, world.min_isr)
-            registered = replace(registered, partition=marked)
+            reported = elections.with_suspect(registered.partition, one, end, world.min_isr)
+            registered = replace(registered, partition=reported)
         yield f"{one} registers", _settled(registered.with_broker(one, is_clean=True))
     if broker.state is BrokerState.RECOVERING and broker.is_running:
         yield f"{one} serves", _settled(world.with_broker(one, state=BrokerState.SERVING, has_log=True))
@@ -278,8 +278,8 @@ def acknowledged(before: World, world: World) -> World:
     leader = world.leader
     if leader is not None and len(world.partition.isr) >= min(world.min_isr, len(REPLICAS)):
         log = world.broker(leader).log
-        of_all = (_common(world.broker(one).log, log) for one in world.partition.isr)
-        high_watermark = max(high_watermark, min(of_all))
+        common_ends = (_common(world.broker(one).log, log) for one in world.partition.isr)
+        high_watermark = max(high_watermark, min(common_ends))
         world = replace(world, acked=world.acked | frozenset(log[:high_watermark]))
     return replace(world, high_watermark=high_watermark)
 
@@ -296,8 +296,8 @@ def wrong(before: World, world: World) -> str | None:
     checks = {
         "the ISR is empty": not new.isr,
         "the leader is not in the ISR": new.leader not in (*new.isr, NO_LEADER),
-        "somebody is in the ISR and in the ELR": bool({*new.isr} & {*new.elr}),
-        "somebody is in the ELR with a mark": bool({*new.elr} & {mark[0] for mark in new.marks}),
+        "a replica is in the ISR and in the ELR": bool({*new.isr} & {*new.elr}),
+        "a suspect replica is in the ELR": bool({*new.elr} & {suspect[0] for suspect in new.suspect_replicas}),
         "a replica that does not serve is elected": led[0] != led[1] and new.leader in new.offline,
         "an epoch with two leaders": led[0] != led[1] and new.leader_epoch <= old.leader_epoch,
         "an epoch for nothing": led[0] == led[1] and new.leader_epoch != old.leader_epoch,
@@ -311,7 +311,7 @@ def normal(world: World) -> World:
     were."""
     partition = world.partition
     used = {epoch for broker in world.brokers for epoch, _ in broker.log} | {epoch for epoch, _ in world.acked}
-    used |= {epoch for _, epoch, _ in partition.marks}
+    used |= {epoch for _, epoch, _ in partition.suspect_replicas}
     ranks = {epoch: rank for rank, epoch in enumerate(sorted(used | {-1, partition.leader_epoch}), -1)}
     leader = partition.leader
     stands = leader != NO_LEADER and partition.incarnation == _incarnation(leader, world.broker(leader).life)
@@ -324,7 +324,7 @@ def normal(world: World) -> World:
         processes=tuple((one, int(known == world.broker(one).process)) for one, known in partition.processes),
         leader_epoch=ranks[partition.leader_epoch],
         incarnation=bytes(16) if leader == NO_LEADER else _incarnation(leader, 0),
-        marks=tuple((one, ranks[epoch], end) for one, epoch, end in partition.marks),
+        suspect_replicas=tuple((one, ranks[epoch], end) for one, epoch, end in partition.suspect_replicas),
         unclean_since=NO_LEADER,
     )
     acked = frozenset(_ranked(tuple(world.acked), ranks))

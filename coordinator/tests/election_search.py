@@ -20,7 +20,7 @@ from coordinator.tests.election_model import (
     Limits,
     World,
     acknowledged,
-    beginning,
+    initial_world,
     normal,
     steps,
     wrong,
@@ -53,7 +53,7 @@ class Recovery:
     """The check that a world becomes whole once nothing fails any more."""
 
     possible: Callable[[World], Iterator[Step]]
-    _whole: set[World] = field(default_factory=set)  # or on a way to such a state
+    _recovered: set[World] = field(default_factory=set)  # or on a way to such a state
 
     def stuck(self, world: World) -> tuple[str, ...] | None:
         """The way to a world that stays broken, or that is never at rest; None: it becomes whole."""
@@ -61,40 +61,42 @@ class Recovery:
         names: list[str] = []
         for _ in range(MENDING_STEPS_MAX):
             seen = normal(world)
-            if seen in self._whole:
+            if seen in self._recovered:
                 break
             passed.append(seen)
             step = self._next(world)
             if step is None:
-                if not is_whole(world):
+                if not is_recovered(world):
                     return tuple(names)
                 break
             names.append(step[0])
             world = acknowledged(world, step[1])
         else:
             return tuple(names)
-        self._whole.update(passed)
+        self._recovered.update(passed)
         return None
 
     def _next(self, world: World) -> Step | None:
-        left: dict[str, Step] = {}
+        remaining: dict[str, Step] = {}
         for name, after in self.possible(world):
             if after != world:
                 if name.endswith(MENDING):
                     return name, after
-                left[name] = name, after
+                remaining[name] = name, after
         last = (*MENDING_LAST, *([BY_AN_OPERATOR] if _waits_for_an_operator(world) else ()))
-        return next((left[name] for name in last if name in left), None)
+        return next((remaining[name] for name in last if name in remaining), None)
 
 
-def is_whole(world: World) -> bool:
+def is_recovered(world: World) -> bool:
     return world.leader is not None and {*world.partition.isr} == {*REPLICAS}
 
 
 def _waits_for_an_operator(world: World) -> bool:
     """Whether no replica that may be elected cleanly is free of suspicion."""
     partition = world.partition
-    return partition.leader == NO_LEADER and {*partition.isr, *partition.elr} <= {mark[0] for mark in partition.marks}
+    return partition.leader == NO_LEADER and {*partition.isr, *partition.elr} <= {
+        suspect[0] for suspect in partition.suspect_replicas
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,31 +110,31 @@ class Outcome:
 
 def explore(limits: Limits, depth: int, *, may_stay_broken: bool = False) -> Outcome:
     """Every way of at most `depth` steps, the short ones first."""
-    first = beginning(limits)
+    first = initial_world(limits)
     possible = partial(steps, limits=limits)
     recovery = Recovery(possible)
-    came_from: dict[World, tuple[World, str] | None] = {first: None}
+    predecessors: dict[World, tuple[World, str] | None] = {first: None}
     layer = [first]
     for _ in range(depth):
         following: list[World] = []
         for world in layer:
             if not may_stay_broken and (mending := recovery.stuck(world)) is not None:
-                return Outcome(len(came_from), STUCK, (*_way_to(world, came_from), *mending))
+                return Outcome(len(predecessors), STUCK, (*_way_to(world, predecessors), *mending))
             for name, next_world in possible(world):
                 reached = acknowledged(world, next_world)
                 reason, seen = wrong(world, reached), normal(reached)
                 if reason is not None:
-                    return Outcome(len(came_from), reason, (*_way_to(world, came_from), name))
-                if seen not in came_from:
-                    came_from[seen] = (world, name)
+                    return Outcome(len(predecessors), reason, (*_way_to(world, predecessors), name))
+                if seen not in predecessors:
+                    predecessors[seen] = (world, name)
                     following.append(seen)
         layer = following
-    return Outcome(len(came_from))
+    return Outcome(len(predecessors))
 
 
-def _way_to(world: World, came_from: dict[World, tuple[World, str] | None]) -> tuple[str, ...]:
+def _way_to(world: World, predecessors: dict[World, tuple[World, str] | None]) -> tuple[str, ...]:
     way: list[str] = []
-    while (step := came_from[world]) is not None:
+    while (step := predecessors[world]) is not None:
         world, name = step
         way.append(name)
     return tuple(reversed(way))

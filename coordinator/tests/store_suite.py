@@ -306,13 +306,13 @@ class SharedStoreSuite(MetadataStoreSuite):
     async def test_a_waiter_is_woken_by_writes_and_by_the_end_of_another_session(self, backend: Backend) -> None:
         store, other = await backend.open(), await backend.open()
         await store.multi([Create("/brokers", b"")])
-        came, went = trio.Event(), trio.Event()
-        await store.children("/brokers", came)
+        appeared, disappeared = trio.Event(), trio.Event()
+        await store.children("/brokers", appeared)
         await other.multi([Create("/brokers/1", b"", ephemeral=True)])
-        await woken(came)
+        await woken(appeared)
         assert await store.children("/brokers") == ["1"]
-        await store.exists("/brokers/1", went)
+        await store.exists("/brokers/1", disappeared)
         await other.close()
-        await woken(went)
+        await woken(disappeared)
         assert not await store.exists("/brokers/1")
         await store.close()

@@ -262,7 +262,7 @@ async def test_a_broker_that_follows_late_ends_with_the_same_metadata() -> None:
         await one.coordinator.delete_topic("b")
         await one.coordinator.alter_broker_configs("1", [put("k", "v")])
         two.store.lagging = False
-        ensemble.settle()
+        ensemble.catch_up_all()
         await trio.testing.wait_all_tasks_blocked()
         assert two.coordinator.image.topics == one.coordinator.image.topics
         assert two.coordinator.image.broker_configs == one.coordinator.image.broker_configs

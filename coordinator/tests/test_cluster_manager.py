@@ -462,7 +462,7 @@ async def test_a_late_watch_delays_the_image_and_misses_nothing() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert two.coordinator.image.topics == {}
         two.store.lagging = False
-        ensemble.settle()
+        ensemble.catch_up_all()
         await trio.testing.wait_all_tasks_blocked()
         assert two.coordinator.image.topics == one.coordinator.image.topics
         assert two.host.epochs == {("b", 0): 0}
@@ -481,7 +481,7 @@ async def test_a_disconnected_broker_catches_up_after_it_reconnects_without_anot
         await trio.testing.wait_all_tasks_blocked()
         assert two.coordinator.image.topics == {}
         two.store.disconnected = False
-        ensemble.settle()  # the server that it comes to has the change
+        ensemble.catch_up_all()  # the server that it comes to has the change
         await trio.sleep(2 * RECONNECT_PAUSE_S)
         assert two.coordinator.image.topics == one.coordinator.image.topics
         assert two.host.epochs == {("a", 0): 0}
@@ -498,7 +498,7 @@ async def test_a_reader_that_missed_more_than_is_kept_loads_everything() -> None
             await one.coordinator.create_topic(f"t{number}", partition_count=1) for number in range(KEPT_MAX + 10)
         ]
         two.store.lagging = False
-        ensemble.settle()
+        ensemble.catch_up_all()
         await trio.testing.wait_all_tasks_blocked()
         assert two.coordinator.image.topics == one.coordinator.image.topics
         led = {topic.topic_id for topic in topics if topic.partitions[0].leader == 2}
@@ -509,7 +509,7 @@ async def test_a_reader_that_missed_more_than_is_kept_loads_everything() -> None
             await one.coordinator.create_topic(f"u{number}", partition_count=1)
         await one.coordinator.delete_topic(known)
         two.store.lagging = False
-        ensemble.settle()
+        ensemble.catch_up_all()
         await trio.testing.wait_all_tasks_blocked()
         assert two.host.strays == {forgotten}, "RULES D3: no change that is kept has deleted it"
         assert known not in two.host.topic_ids
@@ -835,7 +835,7 @@ async def test_two_brokers_agree_after_any_mix_of_faults(seed: int, monkeypatch:
         ensemble.faults = Faults()
         for _ in range(2):
             await trio.sleep(60)
-            ensemble.settle()
+            ensemble.catch_up_all()
         one, two = (each.coordinator.image for each in mix.members.values())
         assert one == two
         assert list(one.brokers) == [1, 2]

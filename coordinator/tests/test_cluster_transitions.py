@@ -106,10 +106,10 @@ def test_a_leader_that_is_registered_again_begins_an_epoch() -> None:
 
 
 def test_a_leader_that_reports_missing_records_leaves_the_isr_and_another_leader_is_elected() -> None:
-    marked = elections.repudiated(LED, 1, (3, 10), 2)
-    [], [], [isr] = step(LED, marked)
+    suspected = elections.with_suspect(LED, 1, (3, 10), 2)
+    [], [], [isr] = step(LED, suspected)
     assert (isr.removed, isr.reason) == ((1,), Departure.REPLICA_LACKS_RECORDS)
-    [elected], [], [] = step(marked, settled(marked, MEMBERS))
+    [elected], [], [] = step(suspected, settled(suspected, MEMBERS))
     assert elected.reason is Election.LEADER_LACKS_RECORDS
 
 
@@ -133,8 +133,12 @@ def test_a_lost_leader_and_its_return_are_events_with_their_reasons() -> None:
     alone = replace(LED, isr=(1,))
     members = in_state(BrokerState.FENCED, 1)
     lost = settled(alone, members)
-    [], [told], [] = step(alone, lost, members)
-    assert (told.before.leader, told.state.leader, told.reason) == (1, NO_LEADER, Election.BROKER_FENCED)
+    [], [event], [] = step(alone, lost, members)
+    assert (event.before.leader, event.state.leader, event.reason) == (
+        1,
+        NO_LEADER,
+        Election.BROKER_FENCED,
+    )
     [elected], [], [] = step(lost, settled(lost, MEMBERS))
     assert (elected.state.leader, elected.reason) == (1, Election.REPLICA_RETURNED)
 
@@ -159,8 +163,8 @@ def test_a_leaders_proposal_shrinks_and_expands_the_isr() -> None:
 @pytest.mark.parametrize("is_synced", [False, True])
 def test_ordered_and_automatic_elections_that_may_lose_records_say_so(*, is_synced: bool) -> None:
     """The automatic one is of a topic that is not synced, once all replicas are back and say where their logs end."""
-    marks = ((1, 3, 10), (2, 3, 20), (3, 3, 5))
-    waiting = replace(LED, leader=NO_LEADER, marks=marks, incarnation=bytes(16))
+    suspect_replicas = ((1, 3, 10), (2, 3, 20), (3, 3, 5))
+    waiting = replace(LED, leader=NO_LEADER, suspect_replicas=suspect_replicas, incarnation=bytes(16))
     after = elections.unclean(waiting, Electorate(MEMBERS, 2))
     [elected], [], [isr] = step(waiting, after, is_synced=is_synced)
     expected = Election.UNCLEAN if is_synced else Election.RECONCILED
@@ -171,14 +175,16 @@ def test_ordered_and_automatic_elections_that_may_lose_records_say_so(*, is_sync
 
 def test_an_order_is_not_taken_for_the_automatic_election() -> None:
     """A replica that has lost its whole log makes the controller wait."""
-    waiting = replace(LED, leader=NO_LEADER, marks=((1, *NO_LOG), (2, 3, 20), (3, 3, 5)), incarnation=bytes(16))
+    waiting = replace(
+        LED, leader=NO_LEADER, suspect_replicas=((1, *NO_LOG), (2, 3, 20), (3, 3, 5)), incarnation=bytes(16)
+    )
     after = elections.unclean(waiting, Electorate(MEMBERS, 2))
     [elected], [], _ = step(waiting, after, is_synced=False)
     assert elected.reason is Election.UNCLEAN
 
 
 def test_an_unclean_election_that_a_config_allows_is_no_automatic_one() -> None:
-    waiting = replace(LED, leader=NO_LEADER, marks=((1, 3, 1), (2, 3, 2), (3, 3, 3)), incarnation=bytes(16))
+    waiting = replace(LED, leader=NO_LEADER, suspect_replicas=((1, 3, 1), (2, 3, 2), (3, 3, 3)), incarnation=bytes(16))
     old = image_of(waiting, unclean_leader_election_enable="true")
     after = elections.unclean(waiting, Electorate(MEMBERS, 2))
     new = with_topics(old, [with_partitions(old.topics["orders"], {0: after})])

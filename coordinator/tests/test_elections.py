@@ -16,14 +16,14 @@ from coordinator.controller.elections import (
     preferred,
     reconciled,
     recounted,
-    repudiated,
     serving,
     settled,
     unclean,
     with_isr,
+    with_suspect,
     without_elr,
 )
-from coordinator.controller.reassignments import begun
+from coordinator.controller.reassignments import started
 from coordinator.tests.election_model import Limits
 from coordinator.tests.election_search import STUCK, explore
 
@@ -135,16 +135,16 @@ def test_an_unclean_election_is_for_want_of_any_other() -> None:
     found = unclean(last, brokers(FENCED, FENCED, SERVING))
     assert short(found) == (3, 6, (3,), ())
     assert found.unclean_since == 6
-    nobody = unclean(last, brokers(FENCED, FENCED, FENCED))
-    assert (nobody.leader, nobody.unclean_since) == (NO_LEADER, -1)
+    unled = unclean(last, brokers(FENCED, FENCED, FENCED))
+    assert (unled.leader, unled.unclean_since) == (NO_LEADER, -1)
 
 
 def test_a_replica_that_restarted_its_copy_is_elected_uncleanly_only_without_any_other_log() -> None:
     """The offset at which its new log has begun does not matter: it says nothing about the records that it has."""
-    last = replace(STATE, isr=(1,), marks=((2, -1, 1_000_000),))
+    last = replace(STATE, isr=(1,), suspect_replicas=((2, -1, 1_000_000),))
     assert unclean(last, brokers(FENCED, SERVING, SERVING)).leader == 3
     assert unclean(last, brokers(FENCED, SERVING, FENCED)).leader == 2
-    lost = replace(last, marks=((2, -1, 1_000_000), (3, *NO_LOG)))
+    lost = replace(last, suspect_replicas=((2, -1, 1_000_000), (3, *NO_LOG)))
     assert unclean(lost, brokers(FENCED, SERVING, SERVING)).leader == 2
 
 
@@ -156,16 +156,16 @@ def test_the_replica_with_the_longest_known_log_leads() -> None:
 
 
 def test_a_suspect_replica_leaves_the_isr_and_the_elr() -> None:
-    found = repudiated(STATE, 1, (5, 3), min_isr=2)
-    assert (found.isr, found.elr, found.marks) == ((2, 3), (), ((1, 5, 3),))
+    found = with_suspect(STATE, 1, (5, 3), min_isr=2)
+    assert (found.isr, found.elr, found.suspect_replicas) == ((2, 3), (), ((1, 5, 3),))
     small = replace(STATE, isr=(2,), elr=(1, 3), leader=2)
-    assert repudiated(small, 1, NO_LOG, min_isr=2).elr == (3,)
+    assert with_suspect(small, 1, NO_LOG, min_isr=2).elr == (3,)
     back = with_isr(found, [1, 2, 3], 2)
-    assert back.marks == ()
+    assert back.suspect_replicas == ()
 
 
 def test_the_last_one_stays_listed_and_is_not_elected_by_itself() -> None:
-    last = repudiated(replace(STATE, isr=(1,)), 1, NO_LOG, min_isr=2)
+    last = with_suspect(replace(STATE, isr=(1,)), 1, NO_LOG, min_isr=2)
     assert last.isr == (1,)
     serving = brokers(SERVING, SERVING, SERVING, lives=(1, 0, 0))
     assert settled(last, serving).leader == NO_LEADER
@@ -177,10 +177,10 @@ def test_the_longest_log_leads_when_all_replicas_are_back_and_suspect() -> None:
     state = settled(STATE, brokers(FENCED, FENCED, FENCED))
     for number, end in ((1, (5, 3)), (2, (5, 4)), (3, (4, 9))):
         assert reconciled(state, ALL) is state
-        state = repudiated(state, number, end, min_isr=2)
+        state = with_suspect(state, number, end, min_isr=2)
     found = reconciled(state, ALL)
     assert (found.leader, found.isr, found.unclean_since) == (2, (2,), found.leader_epoch)
-    assert found.marks == ((1, 5, 3), (3, 4, 9))
+    assert found.suspect_replicas == ((1, 5, 3), (3, 4, 9))
     assert reconciled(state, brokers(SERVING, SERVING, FENCED)) is state
 
 
@@ -189,10 +189,10 @@ def test_a_replica_that_was_not_in_sync_need_not_be_suspect_for_the_election() -
     state = settled(replace(STATE, isr=(1, 2)), brokers(FENCED, FENCED, FENCED))
     for number, end in ((1, (5, 3)), (2, (5, 4))):
         assert reconciled(state, ALL) is state
-        state = repudiated(state, number, end, min_isr=1)
+        state = with_suspect(state, number, end, min_isr=1)
     assert reconciled(state, brokers(SERVING, SERVING, FENCED)) is state
     assert reconciled(state, ALL).leader == 2
-    empty = repudiated(state, 3, NO_LOG, min_isr=1)
+    empty = with_suspect(state, 3, NO_LOG, min_isr=1)
     assert reconciled(empty, ALL) is empty
 
 
@@ -225,22 +225,22 @@ def test_no_unclean_election_takes_a_replica_that_does_not_serve() -> None:
 
 
 def test_replicas_that_do_not_serve_are_not_back() -> None:
-    state = replace(STATE, leader=NO_LEADER, isr=(1,), marks=((1, 5, 3),), offline=(3,))
+    state = replace(STATE, leader=NO_LEADER, isr=(1,), suspect_replicas=((1, 5, 3),), offline=(3,))
     assert reconciled(state, ALL) is state
     assert reconciled(replace(state, offline=()), ALL).leader == 1
 
 
 def test_a_reassignment_does_not_end_with_a_replica_that_does_not_serve() -> None:
-    moving = replace(begun(replace(STATE, isr=(1, 2), replicas=(1, 2)), (1, 3)), isr=(1, 2, 3), offline=(3,))
+    moving = replace(started(replace(STATE, isr=(1, 2), replicas=(1, 2)), (1, 3)), isr=(1, 2, 3), offline=(3,))
     assert settled(moving, ALL).removing == (2,)
     assert settled(replace(moving, offline=(2,)), ALL).offline == ()
 
 
 def test_a_suspect_replica_that_a_reassignment_adds_neither_leads_nor_delays_the_election() -> None:
-    moving = begun(replace(STATE, isr=(1, 2), replicas=(1, 2)), (1, 3))
+    moving = started(replace(STATE, isr=(1, 2), replicas=(1, 2)), (1, 3))
     state = settled(moving, brokers(FENCED, FENCED, FENCED))
     for number, end in ((1, (5, 3)), (2, (5, 4)), (3, (5, 9))):
-        state = repudiated(state, number, end, min_isr=1)
+        state = with_suspect(state, number, end, min_isr=1)
     assert reconciled(state, brokers(SERVING, SERVING, FENCED)).leader == 2
     assert reconciled(state, ALL).leader == 2
     assert reconciled(state, brokers(SERVING, FENCED, SERVING)) is state
@@ -268,7 +268,7 @@ def test_no_order_of_few_steps_loses_acknowledged_records_when_a_disk_lies(min_i
     assert outcome.states > 2_000
 
 
-def _nobody_awaited(_state: PartitionState, _electorate: Electorate) -> list[int]:
+def _no_members_awaited(_state: PartitionState, _electorate: Electorate) -> list[int]:
     return []
 
 
@@ -276,11 +276,11 @@ def _elr_kept(state: PartitionState) -> PartitionState:
     return state
 
 
-def _never_marked(_: PartitionState) -> set[int]:
+def _no_suspects(_: PartitionState) -> set[int]:
     return set()
 
 
-def _anybody(state: PartitionState, electorate: Electorate) -> PartitionState:
+def _any_replica(state: PartitionState, electorate: Electorate) -> PartitionState:
     found = settled(state, electorate)
     leader = electorate.best(state.replicas, elections.SERVING)
     if found.leader != NO_LEADER or leader == NO_LEADER:
@@ -292,9 +292,14 @@ def _anybody(state: PartitionState, electorate: Electorate) -> PartitionState:
 
 WRONG: dict[str, tuple[str, Callable[..., object], Limits, int]] = {
     "the ELR is kept when fewer are enough": ("without_elr", _elr_kept, Limits(min_isr=2, crashes_max=0), 6),
-    "who doubts its log is elected": ("_marked", _never_marked, Limits(min_isr=1), 6),
-    "who is back first is elected": ("awaited_members", _nobody_awaited, Limits(crashes_max=0, power_cuts_max=1), 6),
-    "anybody is elected": ("settled", _anybody, Limits(min_isr=1), 6),
+    "a suspect replica is elected": ("_suspect_ids", _no_suspects, Limits(min_isr=1), 6),
+    "the first replica that is back is elected": (
+        "awaited_members",
+        _no_members_awaited,
+        Limits(crashes_max=0, power_cuts_max=1),
+        6,
+    ),
+    "any replica is elected": ("settled", _any_replica, Limits(min_isr=1), 6),
 }
 
 
@@ -303,11 +308,11 @@ def test_the_model_detects_each_wrong_election_rule(name: str, monkeypatch: pyte
     function, instead, limits, depth = WRONG[name]
     monkeypatch.setattr(elections, function, instead)
     outcome = explore(limits, depth, may_stay_broken=True)
-    assert outcome.wrong in ("the leader lacks what was acknowledged", "somebody is in the ELR with a mark")
+    assert outcome.wrong in ("the leader lacks what was acknowledged", "a suspect replica is in the ELR")
 
 
 def test_the_model_sees_an_election_of_a_replica_that_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elections, "_barred", elections._marked)
+    monkeypatch.setattr(elections, "_barred", elections._suspect_ids)
     outcome = explore(Limits(closings_max=2), depth=5, may_stay_broken=True)
     assert outcome.wrong == "a replica that does not serve is elected"
 
@@ -342,13 +347,17 @@ def test_the_model_sees_a_wait_for_lost_replicas_that_no_operator_can_end(monkey
 
 # After an accepted rollback
 
-RECOUNT = replace(STATE, leader=NO_LEADER, marks=((1, 4, 7), (2, 4, 9), (3, 3, 99)), recount=True)
+RECOUNT = replace(STATE, leader=NO_LEADER, suspect_replicas=((1, 4, 7), (2, 4, 9), (3, 3, 99)), recount=True)
 
 
 def test_after_a_rollback_the_greatest_epoch_and_then_the_longest_log_leads() -> None:
     found = recounted(RECOUNT, ALL)
     assert short(found) == (2, 6, (2,), ())
-    assert (found.recount, found.unclean_since, [mark[0] for mark in found.marks]) == (False, -1, [1, 3])
+    assert (found.recount, found.unclean_since, [suspect[0] for suspect in found.suspect_replicas]) == (
+        False,
+        -1,
+        [1, 3],
+    )
 
 
 @pytest.mark.parametrize("state", [FENCED, RECOVERING, LEAVING])
@@ -358,15 +367,18 @@ def test_after_a_rollback_no_replica_leads_before_all_replicas_serve(state: Brok
 
 
 def test_after_a_rollback_a_replica_without_a_known_log_blocks_all_but_ordered_elections() -> None:
-    for marks in (RECOUNT.marks[:2], (*RECOUNT.marks[:2], (3, *NO_LOG))):
-        state = replace(RECOUNT, marks=marks)
+    for suspect_replicas in (RECOUNT.suspect_replicas[:2], (*RECOUNT.suspect_replicas[:2], (3, *NO_LOG))):
+        state = replace(RECOUNT, suspect_replicas=suspect_replicas)
         assert recounted(state, ALL) is state
         assert settled(state, ALL).leader == NO_LEADER
-    ordered = unclean(replace(RECOUNT, marks=(*RECOUNT.marks[:2], (3, *NO_LOG))), brokers(SERVING, SERVING, FENCED))
+    ordered = unclean(
+        replace(RECOUNT, suspect_replicas=(*RECOUNT.suspect_replicas[:2], (3, *NO_LOG))),
+        brokers(SERVING, SERVING, FENCED),
+    )
     assert (ordered.leader, ordered.recount, ordered.unclean_since) == (2, False, 6)
 
 
 def test_after_a_rollback_an_added_replica_may_lack_a_log_or_lead_with_the_longest() -> None:
-    state = replace(RECOUNT, adding=(3,), marks=((1, 4, 7), (2, 4, 9), (3, *NO_LOG)))
+    state = replace(RECOUNT, adding=(3,), suspect_replicas=((1, 4, 7), (2, 4, 9), (3, *NO_LOG)))
     assert recounted(state, brokers(SERVING, SERVING, FENCED)).leader == 2
-    assert recounted(replace(state, marks=((1, 4, 7), (2, 4, 9), (3, 5, 1))), ALL).leader == 3
+    assert recounted(replace(state, suspect_replicas=((1, 4, 7), (2, 4, 9), (3, 5, 1))), ALL).leader == 3

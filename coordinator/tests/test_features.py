@@ -267,7 +267,7 @@ async def test_a_broker_that_follows_late_ends_with_the_same_features() -> None:
         for update in (to(1, SAFE), to(2), to(0, SAFE)):
             await one.coordinator.update_features([update])
         two.store.lagging = False
-        ensemble.settle()
+        ensemble.catch_up_all()
         await trio.testing.wait_all_tasks_blocked()
         assert (two.coordinator.image.features, two.coordinator.image.features_epoch) == ({TRANSACTION_VERSION: 0}, 3)
         nursery.cancel_scope.cancel()

@@ -57,9 +57,9 @@ def test_a_proposal_of_a_former_leader_or_with_an_ineligible_replica_changes_not
     assert changed(wanted, state) is state
 
 
-@pytest.mark.parametrize("told", [one for one in BrokerState if one is not BrokerState.SERVING])
-def test_only_a_serving_replica_enters_the_isr(told: BrokerState) -> None:
-    members = {**MEMBERS, 3: replace(MEMBERS[3], state=told)}
+@pytest.mark.parametrize("state", [one for one in BrokerState if one is not BrokerState.SERVING])
+def test_only_a_serving_replica_enters_the_isr(state: BrokerState) -> None:
+    members = {**MEMBERS, 3: replace(MEMBERS[3], state=state)}
     assert changed_by(STATE, members, change(1, 2, 3, _3=30), ME, 1) is STATE
 
 

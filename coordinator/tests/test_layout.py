@@ -9,20 +9,20 @@ import structlog.testing
 import trio
 
 from coordinator.errors import CannotStart
-from coordinator.metadata.layout import Known, cluster_id
+from coordinator.metadata.layout import KnownCluster, cluster_id
 from coordinator.metadata.unlogged_nodes import encode_cluster
 from coordinator.metadata_store import paths
 from coordinator.metadata_store.store import Create
 from coordinator.testing.fakes import FakeEnsemble
 
-OURS = Known("ours", waits=True)
+OURS = KnownCluster("ours", waits=True)
 
 
 async def test_a_broker_without_a_cluster_makes_one() -> None:
     store = FakeEnsemble().connect()
     made = await cluster_id(store, Random(1))
     assert await cluster_id(store, Random(2)) == made
-    assert await cluster_id(store, Random(3), Known(made, waits=True)) == made
+    assert await cluster_id(store, Random(3), KnownCluster(made, waits=True)) == made
 
 
 @pytest.mark.parametrize("fault", ["none", "disconnected", "silent", "session lost"])
@@ -58,7 +58,7 @@ async def test_a_broker_that_stands_alone_is_refused_over_old_log_dirs() -> None
     """The store is the broker's own: there is nothing to wait for."""
     store = FakeEnsemble().connect()
     with pytest.raises(CannotStart, match="no cluster, and the log dirs belong to the cluster ours"):
-        await cluster_id(store, Random(1), Known("ours"))
+        await cluster_id(store, Random(1), KnownCluster("ours"))
     assert await store.children("") == []
 
 

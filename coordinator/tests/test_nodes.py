@@ -44,11 +44,11 @@ def test_the_documented_form_of_a_partition_state() -> None:
         "log_start_offset": 5,
         "extents": [[0, [3]], [100, [1, 2]]],
     }
-    marked = replace(
-        STATE, elr=(3,), marks=((3, 6, 90),), offline=(1,), adding=(4,), removing=(1,), last_known_leader=2
+    full = replace(
+        STATE, elr=(3,), suspect_replicas=((3, 6, 90),), offline=(1,), adding=(4,), removing=(1,), last_known_leader=2
     )
-    told = json.loads(nodes.encode_partition(replace(marked, unclean_since=6)))
-    assert {name: told[name] for name in told if name not in json.loads(nodes.encode_partition(STATE))} == {
+    document = json.loads(nodes.encode_partition(replace(full, unclean_since=6)))
+    assert {name: document[name] for name in document if name not in json.loads(nodes.encode_partition(STATE))} == {
         "elr": [3],
         "marks": [[3, 6, 90]],
         "offline": [1],
@@ -97,7 +97,10 @@ def test_the_documented_form_of_the_other_nodes() -> None:
 
 
 def test_written_nodes_are_read_back_unchanged() -> None:
-    for state in (STATE, replace(STATE, elr=(3,), marks=((3, 6, 90),), offline=(1,), adding=(4,), unclean_since=6)):
+    for state in (
+        STATE,
+        replace(STATE, elr=(3,), suspect_replicas=((3, 6, 90),), offline=(1,), adding=(4,), unclean_since=6),
+    ):
         read = nodes.decode_partition("/p", 5, nodes.encode_partition(state))
         assert read == replace(state, version=5)
     assert nodes.decode_member("/members/1", 8, nodes.encode_member(BROKER)) == BROKER

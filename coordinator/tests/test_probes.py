@@ -31,23 +31,23 @@ IMAGE = image_of(BrokerInfo(ME, ()), TWO)
 async def test_two_refusals_in_a_row_say_that_a_process_is_gone() -> None:
     network = Network()
     probes = Probes(network.is_refused)
-    assert not await probes.look(IMAGE, ME)
+    assert not await probes.probe(IMAGE, ME)
     network.refusing = {2}
-    assert not await probes.look(IMAGE, ME)
+    assert not await probes.probe(IMAGE, ME)
     network.refusing = set()
-    assert not await probes.look(IMAGE, ME)
+    assert not await probes.probe(IMAGE, ME)
     network.refusing = {2}
-    assert not await probes.look(IMAGE, ME)
+    assert not await probes.probe(IMAGE, ME)
     assert probes.gone(IMAGE) == set()
-    assert await probes.look(IMAGE, ME)
+    assert await probes.probe(IMAGE, ME)
     assert probes.gone(IMAGE) == {2}
-    assert not await probes.look(IMAGE, ME), "it is no news"
+    assert not await probes.probe(IMAGE, ME), "it is no news"
 
 
 async def test_a_broker_that_is_gone_stays_gone_while_it_is_probed_again() -> None:
     network, gone = Network(), list[set[int]]()
     probes = Probes(network.is_refused)
-    await probes.look(IMAGE, ME)
+    await probes.probe(IMAGE, ME)
 
     async def is_refused(_: BrokerInfo) -> bool:
         gone.append(probes.gone(IMAGE))
@@ -55,7 +55,7 @@ async def test_a_broker_that_is_gone_stays_gone_while_it_is_probed_again() -> No
 
     probes._is_refused = is_refused
     for _ in range(3):
-        await probes.look(IMAGE, ME)
+        await probes.probe(IMAGE, ME)
     assert gone == [set(), set(), {2}]
 
 
@@ -64,31 +64,31 @@ async def test_a_broker_that_was_never_reached_is_not_gone() -> None:
     network.refusing = {2}
     probes = Probes(network.is_refused)
     for _ in range(5):
-        assert not await probes.look(IMAGE, ME)
+        assert not await probes.probe(IMAGE, ME)
     assert probes.gone(IMAGE) == set()
 
 
 async def test_another_life_of_the_broker_is_not_gone_with_the_one_before() -> None:
     network = Network()
     probes = Probes(network.is_refused)
-    await probes.look(IMAGE, ME)
+    await probes.probe(IMAGE, ME)
     network.refusing = {2}
     for _ in range(2):
-        await probes.look(IMAGE, ME)
+        await probes.probe(IMAGE, ME)
     assert probes.gone(image_of(BrokerInfo(2, (), incarnation=b"3" * 16))) == set()
 
 
 async def test_neither_oneself_nor_the_fenced_are_asked() -> None:
     network = Network()
     fenced = BrokerInfo(3, (), state=BrokerState.FENCED)
-    await Probes(network.is_refused).look(image_of(BrokerInfo(ME, ()), TWO, fenced), ME)
+    await Probes(network.is_refused).probe(image_of(BrokerInfo(ME, ()), TWO, fenced), ME)
     assert network.asked == [2]
 
 
 async def test_a_broker_that_is_not_the_controller_probes_only_the_controller() -> None:
     network = Network()
     three = BrokerInfo(3, (), incarnation=b"3" * 16)
-    await Probes(network.is_refused).look(image_of(BrokerInfo(ME, ()), TWO, three, controller_id=3), ME)
+    await Probes(network.is_refused).probe(image_of(BrokerInfo(ME, ()), TWO, three, controller_id=3), ME)
     assert network.asked == [3]
 
 
@@ -97,5 +97,5 @@ async def test_a_broker_that_refused_once_is_a_suspect_until_the_next_look() -> 
     probes = Probes(network.is_refused)
     for refusing, has_suspects in (({}, False), ({2}, True), ({}, False), ({2}, True), ({2}, False)):
         network.refusing = {*refusing}
-        await probes.look(IMAGE, ME)
+        await probes.probe(IMAGE, ME)
         assert probes.has_suspects is has_suspects

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from coordinator.api import CLUSTER_DEFAULT, BrokerInfo, BrokerState, ClusterImage, Extent, PartitionState, TopicInfo
 from coordinator.controller.elections import NO_LOG
-from coordinator.controller.reconcile import leads_what_others_can, min_isr, to_fence, to_prefer, to_reconcile
+from coordinator.controller.reconcile import has_leaderships_to_hand_over, min_isr, to_fence, to_prefer, to_reconcile
 from coordinator.metadata.nodes import decode_member, decode_partition
 from coordinator.metadata_store import paths
 from coordinator.metadata_store.store import Operation, Put
@@ -77,7 +77,7 @@ def test_a_reconciled_partition_is_examined_again_when_its_state_or_the_brokers_
 
 def test_a_sole_leader_without_its_log_is_elected_only_once() -> None:
     """The leader's log dir has failed, and is to be given up: a log can be made only when that is back, or gone."""
-    alone = replace(state(1), marks=((1, *NO_LOG),))
+    alone = replace(state(1), suspect_replicas=((1, *NO_LOG),))
     image = image_of(alone, unclean_leader_election_enable="true")
     [elected] = written(to_reconcile(image)).values()
     assert elected.leader_epoch == elected.unclean_since == alone.leader_epoch
@@ -109,7 +109,7 @@ def test_the_first_replica_is_preferred() -> None:
 
 
 def test_a_leaving_broker_waits_while_another_replica_can_take_its_leadership() -> None:
-    assert leads_what_others_can(image_of(state(1, 2)), 1)
-    assert not leads_what_others_can(image_of(state(1, 2)), 2)
-    assert not leads_what_others_can(image_of(state(1, 2, isr=(1,))), 1)
-    assert not leads_what_others_can(without(image_of(state(1, 2)), 2), 1)
+    assert has_leaderships_to_hand_over(image_of(state(1, 2)), 1)
+    assert not has_leaderships_to_hand_over(image_of(state(1, 2)), 2)
+    assert not has_leaderships_to_hand_over(image_of(state(1, 2, isr=(1,))), 1)
+    assert not has_leaderships_to_hand_over(without(image_of(state(1, 2)), 2), 1)

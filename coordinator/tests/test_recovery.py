@@ -28,7 +28,7 @@ from coordinator.controller.reconcile import to_reconcile
 from coordinator.controller.recovery import LIVED_ON_S, Recovery
 from coordinator.metadata.nodes import decode_member, decode_partition, encode_member, encode_partition
 from coordinator.metadata_store import paths
-from coordinator.ports import AskedEnd, ReplicaEnd
+from coordinator.ports import LogEndRequest, ReplicaEnd
 from coordinator.requests import admin_requests
 from coordinator.testing.images import with_members, with_topics
 
@@ -90,7 +90,7 @@ class Controller:
         members = {**self.image.members, **{int(name[1:]): one for name, one in changed.items()}}
         self.image = image_of(members, self.state, **self.configs)
 
-    def look(self) -> PartitionState:
+    def reconcile(self) -> PartitionState:
         """Write until nothing is left to do; return the state."""
         for _ in range(5):
             puts = to_reconcile(self.image, None, lambda _: True, self.recovery, self.now_s)
@@ -101,10 +101,12 @@ class Controller:
             self.image = image_of(dict(self.image.members), state, **self.configs)
         raise AssertionError("written for ever")
 
-    def asked(self) -> dict[int, list[AskedEnd]]:
+    def asked(self) -> dict[int, list[LogEndRequest]]:
         return self.recovery.to_ask(self.image)
 
-    def answer(self, number: int, epoch: int, end: int, high_watermark: int = 0, asked: AskedEnd | None = None) -> None:
+    def answer(
+        self, number: int, epoch: int, end: int, high_watermark: int = 0, asked: LogEndRequest | None = None
+    ) -> None:
         asked = asked or self.asked()[number][0]
         end_of = {asked: ReplicaEnd(epoch, end, high_watermark)}
         self.recovery.answered(self.image.members[number], [asked], end_of)
@@ -157,8 +159,8 @@ def test_eligible_replicas_are_not_waited_for_and_wait_for_members() -> None:
 
 
 def test_members_that_no_election_takes_are_not_waited_for() -> None:
-    marked = replace(LEADERLESS, isr=(1, 2, 3), offline=(3,))
-    assert awaited_members(marked, Electorate(brokers(SERVING, FENCED, SERVING))) == [1, 2]
+    with_offline = replace(LEADERLESS, isr=(1, 2, 3), offline=(3,))
+    assert awaited_members(with_offline, Electorate(brokers(SERVING, FENCED, SERVING))) == [1, 2]
 
 
 def test_a_process_that_registers_again_has_not_restarted() -> None:
@@ -184,73 +186,73 @@ def test_a_present_leader_has_not_restarted_even_if_its_recorded_process_epoch_i
 
 def test_the_longest_log_leads_at_once_when_all_are_back() -> None:
     controller = Controller(brokers(SERVING, FENCED, FENCED), STATE)
-    assert short(controller.look()) == (NO_LEADER, 6, (1, 2, 3))
+    assert short(controller.reconcile()) == (NO_LEADER, 6, (1, 2, 3))
     controller.answer(1, 5, 4)
-    assert controller.look().leader == NO_LEADER
+    assert controller.reconcile().leader == NO_LEADER
     controller.become(b2=broker(2, life=1), b3=broker(3, life=1))
-    assert controller.look().leader == NO_LEADER
+    assert controller.reconcile().leader == NO_LEADER
     controller.answer(2, 5, 9)
-    assert controller.look().leader == NO_LEADER
+    assert controller.reconcile().leader == NO_LEADER
     controller.answer(3, 5, 9)
-    assert short(controller.look()) == (2, 7, (2, 3))
+    assert short(controller.reconcile()) == (2, 7, (2, 3))
     assert controller.state.processes == ((2, 1), (3, 1))
     assert len(controller.recovery) == 0
 
 
 def test_the_greater_epoch_is_the_longer_log() -> None:
     controller = Controller(brokers(SERVING, SERVING, SERVING), STATE)
-    controller.look()
+    controller.reconcile()
     for number, epoch, end in ((1, 4, 100), (2, 5, 9), (3, 4, 100)):
         controller.answer(number, epoch, end)
-    assert short(controller.look()) == (2, 7, (2,))
+    assert short(controller.reconcile()) == (2, 7, (2,))
 
 
 def test_equal_logs_all_stay_in_the_isr_and_the_first_replica_leads() -> None:
     controller = Controller(brokers(SERVING, SERVING, SERVING), STATE)
-    controller.look()
+    controller.reconcile()
     for number in (3, 2, 1):
         controller.answer(number, 5, 9)
-    assert short(controller.look()) == (1, 7, (1, 2, 3))
+    assert short(controller.reconcile()) == (1, 7, (1, 2, 3))
     assert controller.state.processes == ((1, 1), (2, 1), (3, 1))
 
 
 def test_the_wait_ends_and_the_best_that_is_there_leads() -> None:
     controller = Controller(brokers(SERVING, SERVING, FENCED), STATE)
-    controller.look()
+    controller.reconcile()
     controller.answer(1, 5, 4)
     controller.answer(2, 5, 6)
     controller.now_s = WAIT_S - 0.01
-    assert controller.look().leader == NO_LEADER
+    assert controller.reconcile().leader == NO_LEADER
     assert controller.recovery.remaining_s(controller.now_s) == pytest.approx(0.01)
     controller.now_s = WAIT_S
-    assert short(controller.look()) == (2, 7, (2,))
+    assert short(controller.reconcile()) == (2, 7, (2,))
     assert controller.recovery.remaining_s(controller.now_s) is None
     controller.become(b3=broker(3, life=1))
-    assert short(controller.look()) == (2, 7, (2,)), "who comes later follows"
+    assert short(controller.reconcile()) == (2, 7, (2,)), "who comes later follows"
 
 
 def test_an_election_without_answers_takes_the_first_replica_after_the_wait() -> None:
     """A broker of the version before does not answer, nor does a broker that cannot be reached."""
     controller = Controller(brokers(SERVING, SERVING, SERVING), STATE)
-    controller.look()
+    controller.reconcile()
     controller.now_s = WAIT_S
-    assert short(controller.look()) == (1, 7, (1, 2, 3))
+    assert short(controller.reconcile()) == (1, 7, (1, 2, 3))
     assert controller.state.processes == ((1, 1), (2, 1), (3, 1))
 
 
 def test_the_answer_of_an_earlier_registration_does_not_count() -> None:
     controller = Controller(brokers(SERVING, SERVING, SERVING), STATE)
-    controller.look()
+    controller.reconcile()
     controller.answer(1, 5, 9)
     controller.answer(2, 5, 8)
     controller.become(b1=broker(1, FENCED, life=1))
     controller.answer(3, 5, 8)
-    assert controller.look().leader == NO_LEADER, "1 has answered, and does not serve"
+    assert controller.reconcile().leader == NO_LEADER, "1 has answered, and does not serve"
     controller.become(b1=broker(1, life=2))
-    assert controller.look().leader == NO_LEADER, "1 serves, and has not answered"
+    assert controller.reconcile().leader == NO_LEADER, "1 serves, and has not answered"
     assert list(controller.asked()) == [1]
     controller.answer(1, 5, 4)
-    assert short(controller.look()) == (2, 7, (2, 3))
+    assert short(controller.reconcile()) == (2, 7, (2, 3))
 
 
 def test_a_decision_that_was_overtaken_is_made_again() -> None:
@@ -262,23 +264,23 @@ def test_a_decision_that_was_overtaken_is_made_again() -> None:
     assert len(to_reconcile(controller.image, None, lambda _: True, controller.recovery, 0.0)) == 1
     assert len(controller.recovery) == 0
     controller.become(b1=broker(1, FENCED, life=1))
-    assert controller.look().leader == NO_LEADER
+    assert controller.reconcile().leader == NO_LEADER
     assert len(controller.recovery) == 1
     assert controller.recovery.remaining_s(0.0) == WAIT_S
     controller.become(b1=broker(1, life=2))
     controller.answer(1, 5, 9)
-    assert controller.look().leader == 1
+    assert controller.reconcile().leader == 1
 
 
 def test_the_answer_of_another_leader_epoch_does_not_count() -> None:
     controller = Controller(brokers(SERVING, SERVING, SERVING), STATE)
-    controller.look()
+    controller.reconcile()
     [asked] = controller.asked()[1]
-    assert asked == AskedEnd(ID, "a", 0, 6)
+    assert asked == LogEndRequest(ID, "a", 0, 6)
     controller.answer(1, 5, 9, asked=asked._replace(leader_epoch=5))
     controller.answer(2, 5, 8)
     controller.answer(3, 5, 8)
-    assert controller.look().leader == NO_LEADER
+    assert controller.reconcile().leader == NO_LEADER
     assert list(controller.asked()) == [1]
 
 
@@ -290,25 +292,25 @@ def test_nothing_is_asked_before_the_epoch_without_a_leader() -> None:
 
 def test_another_controller_waits_anew_and_asks_anew() -> None:
     controller = Controller(brokers(SERVING, SERVING, FENCED), STATE)
-    controller.look()
+    controller.reconcile()
     controller.answer(1, 5, 4)
     controller.now_s = 6.0
     controller.recovery = Recovery(WAIT_S)
-    controller.look()
+    controller.reconcile()
     assert {*controller.asked()} == {1, 2}
     controller.now_s = 6.0 + WAIT_S
-    assert controller.look().leader == 1
+    assert controller.reconcile().leader == 1
 
 
 def test_without_a_wait_the_first_leads() -> None:
     controller = Controller(brokers(FENCED, SERVING, FENCED), STATE, wait_s=0.0)
-    assert short(controller.look()) == (2, 6, (2,))
-    assert controller.recovery.take_news().begun == 0
+    assert short(controller.reconcile()) == (2, 6, (2,))
+    assert controller.recovery.take_events().started == 0
 
 
 def test_a_topic_that_is_deleted_is_waited_for_no_longer() -> None:
     controller = Controller(brokers(SERVING, FENCED, FENCED), STATE)
-    controller.look()
+    controller.reconcile()
     assert len(controller.recovery) == 1
     empty = with_members(ClusterImage(9, "cluster"), controller.image.members, 1)
     assert to_reconcile(empty, None, lambda _: True, controller.recovery, 0.0) == []
@@ -329,12 +331,12 @@ def test_unclean_elections_are_held_as_before() -> None:
     """An election does not wait if no member is up; if one is, it is elected cleanly, after the wait."""
     others = replace(LEADERLESS, isr=(1, 2), processes=((1, 0), (2, 0)))
     controller = Controller(brokers(FENCED, FENCED, SERVING), others, unclean_leader_election_enable="true")
-    assert short(controller.look()) == (3, 7, (3,))
+    assert short(controller.reconcile()) == (3, 7, (3,))
     controller = Controller(brokers(SERVING, FENCED, FENCED), STATE, unclean_leader_election_enable="true")
-    assert controller.look().leader == NO_LEADER
+    assert controller.reconcile().leader == NO_LEADER
     controller.now_s = WAIT_S
     controller.answer(1, 5, 4)
-    assert short(controller.look()) == (1, 7, (1,))
+    assert short(controller.reconcile()) == (1, 7, (1,))
     assert controller.state.unclean_since == NO_EPOCH
 
 
@@ -363,22 +365,22 @@ def test_a_member_that_restarts_beside_its_leader_leaves_the_isr_once_the_leader
     """The leader may have lost its power, too, while its session lasts: then the member that is back must not be left
     out."""
     controller = Controller(brokers(SERVING, SERVING, SERVING, lives=(0, 1, 0)), STATE)
-    assert controller.look() is STATE
+    assert controller.reconcile() is STATE
     assert controller.recovery.remaining_s(0.0) == LIVED_ON_S
     controller.now_s = LIVED_ON_S
-    assert short(controller.look()) == (1, 5, (1, 3))
+    assert short(controller.reconcile()) == (1, 5, (1, 3))
     assert controller.recovery.remaining_s(controller.now_s) is None
 
 
 def test_dead_brokers_with_lasting_sessions_remove_no_member_from_the_isr() -> None:
     controller = Controller(brokers(SERVING, SERVING, SERVING, lives=(0, 1, 0)), STATE)
-    controller.look()
+    controller.reconcile()
     controller.become(b1=broker(1, FENCED), b3=broker(3, FENCED))
     controller.now_s = 18.0
-    assert short(controller.look()) == (NO_LEADER, 6, (1, 2, 3))
+    assert short(controller.reconcile()) == (NO_LEADER, 6, (1, 2, 3))
     controller.now_s += WAIT_S
     controller.answer(2, 5, 4)
-    assert short(controller.look()) == (2, 7, (2,))
+    assert short(controller.reconcile()) == (2, 7, (2,))
 
 
 def test_a_member_whose_process_lived_on_leads_before_a_restarted_member() -> None:
@@ -391,18 +393,18 @@ def test_a_member_whose_process_lived_on_leads_before_a_restarted_member() -> No
 
 def test_a_member_that_ends_below_a_known_high_watermark_is_marked() -> None:
     controller = Controller(brokers(SERVING, SERVING, SERVING), STATE, min_insync_replicas="3")
-    controller.look()
+    controller.reconcile()
     for number, end in ((1, 4), (2, 9), (3, 8)):
         controller.answer(number, 5, end, high_watermark=min(end, 8))
-    state = controller.look()
-    assert (short(state), state.elr, state.marks) == ((2, 7, (2,)), (), ((1, 5, 4),))
-    news = controller.recovery.take_news()
-    assert (news.begun, news.held, news.timed_out) == (1, 1, 0)
-    assert [(one.broker_id, one.end.end_offset, one.longest.end_offset, one.lacks) for one in news.short] == [
+    state = controller.reconcile()
+    assert (short(state), state.elr, state.suspect_replicas) == ((2, 7, (2,)), (), ((1, 5, 4),))
+    events = controller.recovery.take_events()
+    assert (events.started, events.ended, events.timed_out) == (1, 1, 0)
+    assert [(one.broker_id, one.end.end_offset, one.longest.end_offset, one.lacks) for one in events.short] == [
         (1, 4, 9, True),
         (3, 8, 9, False),
     ]
-    assert controller.recovery.take_news().short == []
+    assert controller.recovery.take_events().short == []
 
 
 def test_the_leader_is_never_short() -> None:
@@ -428,10 +430,10 @@ def test_acknowledged_records_survive_if_one_disk_kept_its_whole_log(epochs: lis
     for number in {1, 2, 3} - {kept}:
         del logs[number][data.draw(st.integers(0, len(logs[number]))) :]
     controller = Controller(brokers(SERVING, SERVING, SERVING), replace(STATE, leader_epoch=4))
-    controller.look()
+    controller.reconcile()
     for number, log in logs.items():
         controller.answer(number, log[-1][0] if log else -1, len(log), high_watermark=min(acked, len(log)))
-    state = controller.look()
+    state = controller.reconcile()
     assert len(logs[state.leader]) >= acked
     assert all(len(logs[one]) >= acked for one in (*state.isr, *state.elr))
 
@@ -440,9 +442,9 @@ def test_acknowledged_records_survive_if_one_disk_kept_its_whole_log(epochs: lis
 def test_the_wait_ends_though_replicas_stay_away(gone: set[int]) -> None:
     members = brokers(*(FENCED if one in gone else SERVING for one in (1, 2, 3)))
     controller = Controller(members, STATE)
-    controller.look()
+    controller.reconcile()
     controller.now_s = WAIT_S
-    assert controller.look().leader not in {NO_LEADER, *gone}
+    assert controller.reconcile().leader not in {NO_LEADER, *gone}
 
 
 # The metadata

@@ -11,7 +11,7 @@ from coordinator.cluster_manager import ClusterManager, ClusterManagerSettings
 from coordinator.membership.membership import Membership
 from coordinator.membership.replica_states import OPEN_AGAIN_INTERVAL_S, ReplicaStates
 from coordinator.metadata.change_log import ChangeLog
-from coordinator.ports import Held, Holding, HostedPartition
+from coordinator.ports import FoundLog, HostedPartition, LogCondition
 from coordinator.requests.topics import TopicDefaults
 from coordinator.testing.fakes import FakeEnsemble, FakeHost, FakeStore, FakeValidator
 
@@ -66,7 +66,7 @@ async def test_all_that_a_broker_does_not_serve_is_one_change() -> None:
         before = cluster.image.version
         states = enumerate(topic.partitions)
         host.losses = [
-            Held(HostedPartition("t", topic.topic_id, number, one, {}), Holding.CLOSED, (0, 0))
+            FoundLog(HostedPartition("t", topic.topic_id, number, one, {}), LogCondition.CLOSED, (0, 0))
             for number, one in states
         ]
         cluster.note_loss()

@@ -54,8 +54,8 @@ def test_a_partition_follows_after_a_lost_leadership_and_leads_after_an_election
     won = replace(THEIRS, leader=1, leader_epoch=1, incarnation=ME.incarnation)
     changed = with_topics(image, [with_partitions(first, {0: lost, 1: won})])
     assert names(image, changed) == ([("a", 1)], [("a", 0)], [])
-    nobody = with_partitions(first, {0: replace(MINE, leader=-1, leader_epoch=1, replicas=(1, 2))})
-    assert names(image, with_topics(image, [nobody])) == ([], [("a", 0)], [])
+    unled = with_partitions(first, {0: replace(MINE, leader=-1, leader_epoch=1, replicas=(1, 2))})
+    assert names(image, with_topics(image, [unled])) == ([], [("a", 0)], [])
 
 
 def test_a_change_of_the_isr_changes_no_role() -> None:
@@ -84,10 +84,10 @@ def test_a_partition_is_opened_again_when_its_epoch_or_configs_change() -> None:
 
 def test_a_lost_log_is_created_again_only_if_another_broker_leads() -> None:
     """Nor before a controller has seen that an earlier registration of this broker, the leader, leads no more."""
-    lost = replace(MINE, marks=((1, *NO_LOG),))
-    nobody, earlier = replace(lost, leader=NO_LEADER), replace(lost, incarnation=b"e" * 16)
-    another = replace(THEIRS, isr=(2,), marks=((1, *NO_LOG),))
-    image = with_topics(EMPTY, [topic("a", nobody, earlier, another)])
+    lost = replace(MINE, suspect_replicas=((1, *NO_LOG),))
+    unled, earlier = replace(lost, leader=NO_LEADER), replace(lost, incarnation=b"e" * 16)
+    another = replace(THEIRS, isr=(2,), suspect_replicas=((1, *NO_LOG),))
+    image = with_topics(EMPTY, [topic("a", unled, earlier, another)])
     assert names(EMPTY, image) == ([], [("a", 2)], [])
 
 

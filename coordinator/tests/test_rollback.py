@@ -13,17 +13,17 @@ import trio
 from coordinator.api import NO_LEADER, BrokerEndpoint, BrokerState, PartitionState
 from coordinator.cluster_manager import ClusterManager, ClusterManagerSettings
 from coordinator.errors import AcceptanceRefused, CannotStart, MetadataRolledBack
-from coordinator.metadata.change_log import ACCEPTED, LOOK_AGAIN_S, ROLLED_BACK
-from coordinator.metadata.history import FIRST, Followed, History, contradiction, digest_of
-from coordinator.metadata.layout import UNACCEPTED, Known
+from coordinator.metadata.change_log import ACCEPTED, READ_AGAIN_S, ROLLED_BACK
+from coordinator.metadata.history import FIRST, History, HistoryPosition, contradiction, digest_of
+from coordinator.metadata.layout import UNACCEPTED, KnownCluster
 from coordinator.metadata_store import paths
 from coordinator.metadata_store.embedded import open_embedded
 from coordinator.metadata_store.store import ConnectionLost
-from coordinator.ports import Holding
+from coordinator.ports import LogCondition
 from coordinator.testing.fakes import FakeEnsemble, FakeHost, FakeStore, FakeValidator, run_inline
 from coordinator.testing.simulated_metadata_store import Loss
 from coordinator.transfer import rollback
-from coordinator.transfer.rollback import JUMP, PRODUCER_IDS_JUMP, accept, look, next_history
+from coordinator.transfer.rollback import JUMP, PRODUCER_IDS_JUMP, accept, next_history, read_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coordinator.metadata_store.store import MetadataStore
 
 IDS = (1, 2, 3)
-KNOWN = Followed(0, "", 37, digest_of(b"x"))
+KNOWN = HistoryPosition(0, "", 37, digest_of(b"x"))
 SECOND = History(1, "a" * 32, 1_000, 5, 6, 7, 8, keeps_strays=True)
 
 
@@ -46,11 +46,11 @@ SECOND = History(1, "a" * 32, 1_000, 5, 6, 7, 8, keeps_strays=True)
         (KNOWN, SECOND, 1_000, ""),
         (replace(KNOWN, change=999), SECOND, 1_000, ""),
         (KNOWN, replace(SECOND, first_change=0), 1, ""),
-        (Followed(1, "a" * 32, 1_001), SECOND, 1_001, ""),
+        (HistoryPosition(1, "a" * 32, 1_001), SECOND, 1_001, ""),
     ],
 )
 def test_a_store_that_continues_the_followed_history_is_accepted(
-    known: Followed, history: History, newest: int, digest: str
+    known: HistoryPosition, history: History, newest: int, digest: str
 ) -> None:
     assert contradiction(known, history, newest, digest) is None
 
@@ -61,21 +61,23 @@ def test_a_store_that_continues_the_followed_history_is_accepted(
         (KNOWN, FIRST, 36, "", "its newest change is 36, and this broker has followed change 37"),
         (KNOWN, FIRST, 40, digest_of(b"y"), "change 37 is not the one"),
         (replace(KNOWN, change=1_000), SECOND, 2_000, "", "the accepted history begins with change 1000"),
-        (Followed(1, "a" * 32, 9), FIRST, 50, "", "has followed history 1, and the store has history 0"),
-        (Followed(1, "b" * 32, 9), SECOND, 1_000, "", "has followed another history 1"),
+        (HistoryPosition(1, "a" * 32, 9), FIRST, 50, "", "has followed history 1, and the store has history 0"),
+        (HistoryPosition(1, "b" * 32, 9), SECOND, 1_000, "", "has followed another history 1"),
     ],
 )
 def test_a_store_that_contradicts_the_followed_history_is_refused_with_a_reason(
-    known: Followed, history: History, newest: int, digest: str, why: str
+    known: HistoryPosition, history: History, newest: int, digest: str, why: str
 ) -> None:
     assert why in (contradiction(known, history, newest, digest) or "")
 
 
-def broker(store: MetadataStore, host: FakeHost, broker_id: int, followed: Followed | None = None) -> ClusterManager:
+def broker(
+    store: MetadataStore, host: FakeHost, broker_id: int, followed: HistoryPosition | None = None
+) -> ClusterManager:
     settings = ClusterManagerSettings(
         broker_id,
         (BrokerEndpoint("PLAINTEXT", "host", 9_000 + broker_id),),
-        cluster=Known(followed=followed),
+        cluster=KnownCluster(followed=followed),
     )
     return ClusterManager(store, host, FakeValidator(), settings, Random(f"{broker_id} {host.calls.count('start')}"))
 
@@ -86,7 +88,7 @@ class Machines:
     def __init__(self, ensemble: FakeEnsemble) -> None:
         self.ensemble = ensemble
         self.hosts = {broker_id: FakeHost() for broker_id in IDS}
-        self.followed: dict[int, Followed] = {}
+        self.followed: dict[int, HistoryPosition] = {}
 
     @asynccontextmanager
     async def running(self, *broker_ids: int) -> AsyncIterator[list[ClusterManager]]:
@@ -136,8 +138,8 @@ async def settled(*coordinators: ClusterManager) -> None:
     assert len({one.image.version for one in coordinators}) == 1
 
 
-async def accepted(store: MetadataStore, *followed: Followed, seed: int = 0) -> History:
-    found = await look(store)
+async def accepted(store: MetadataStore, *followed: HistoryPosition, seed: int = 0) -> History:
+    found = await read_store(store)
     history = next_history(found, followed, Random(seed))
     await accept(store, found, history)
     return history
@@ -153,16 +155,16 @@ def greatest_epochs(image: ClusterImage) -> tuple[int, int]:
 def tell_ends(machines: Machines, *ends: tuple[int, int]) -> None:
     """Where the logs of the partitions of "named" end, by broker."""
     for host, end in zip(machines.hosts.values(), ends, strict=True):
-        host.found = {("named", number): (Holding.WHOLE, end) for number in (0, 1)}
+        host.found = {("named", number): (LogCondition.WHOLE, end) for number in (0, 1)}
 
 
 async def test_all_numbers_are_above_the_used_numbers_and_unnamed_partitions_are_kept() -> None:
     machines = Machines(FakeEnsemble())
     before, producer_id = await used(machines)
     store = machines.ensemble.connect()
-    assert (await look(store)).contradictions(machines.followed.values())
+    assert (await read_store(store)).contradictions(machines.followed.values())
     history = await accepted(store, *machines.followed.values())
-    assert not (await look(store)).contradictions(machines.followed.values())
+    assert not (await read_store(store)).contradictions(machines.followed.values())
     tell_ends(machines, (3, 7), (3, 9), (2, 99))
     async with machines.running() as [one, two, three]:
         await settled(one, two, three)
@@ -242,7 +244,7 @@ async def test_an_accepted_history_is_not_followed_though_its_first_change_has_t
         ensemble.roll_back(snapshot)
         await trio.sleep(60)
         operator = ensemble.connect()
-        found = await look(operator)
+        found = await read_store(operator)
         history = replace(next_history(found, (), Random(0)), first_change=newest + 1)
         await accept(operator, found, history)
         await trio.sleep(60)
@@ -264,7 +266,7 @@ async def test_a_broker_that_has_loaded_the_store_before_does_not_get_in() -> No
     machines = Machines(FakeEnsemble())
     await used(machines)
     operator = machines.ensemble.connect()
-    found = await look(operator)
+    found = await read_store(operator)
     host = machines.hosts[1]
     late = broker(machines.ensemble.connect(), host, 1)
     begin = host.start
@@ -300,13 +302,13 @@ async def test_an_acceptance_that_was_broken_off_goes_on_and_no_broker_starts_be
     operator = machines.ensemble.connect()
     if not await operator.exists(paths.CLUSTER):
         late = broker(operator, machines.hosts[1], 1, machines.followed[1])
-        late._settings = replace(late._settings, cluster=Known(before.cluster_id))
+        late._settings = replace(late._settings, cluster=KnownCluster(before.cluster_id))
         with pytest.raises(CannotStart, match=UNACCEPTED.split("`")[0]):
             await late.start()
-        begun = (await look(operator)).begun
-        assert begun is not None
-        assert await accepted(operator, seed=2) == begun
-    elif (await look(operator)).image.history == FIRST:  # the first request was lost
+        unfinished = (await read_store(operator)).unfinished
+        assert unfinished is not None
+        assert await accepted(operator, seed=2) == unfinished
+    elif (await read_store(operator)).image.history == FIRST:  # the first request was lost
         await accepted(operator, seed=2)
     tell_ends(machines, (1, 1), (1, 1), (1, 1))
     async with machines.running() as [one, two, three]:
@@ -333,7 +335,7 @@ async def test_a_server_that_lags_behind_at_a_start_is_asked_again() -> None:
     async with trio.open_nursery() as nursery:
         late = broker(behind, machines.hosts[1], 1, machines.followed[1])
         nursery.start_soon(late.start)
-        await trio.sleep(2.5 * LOOK_AGAIN_S)
+        await trio.sleep(2.5 * READ_AGAIN_S)
         behind.lagging = behind.has_deposed_leader = False
         behind.advance()
     assert [*late.image.topics] == ["named"]
@@ -351,7 +353,7 @@ async def test_another_rollback_to_before_an_accepted_one_begins_above_that_too(
         before, producer_id = one.image, await one.new_producer_id()
     machines.ensemble.roll_back(snapshot)
     store = machines.ensemble.connect()
-    assert "has followed history 1" in str((await look(store)).contradictions(machines.followed.values()))
+    assert "has followed history 1" in str((await read_store(store)).contradictions(machines.followed.values()))
     history = await accepted(store, machines.followed[1], seed=3)
     assert (history.generation, history.first_change > before.version) == (2, True)
     assert history.leader_epoch > greatest_epochs(before)[0]
@@ -370,29 +372,29 @@ async def test_a_broker_that_has_followed_more_changes_than_the_jump_refuses_to_
     far = replace(machines.followed[1], change=history.first_change)
     with pytest.raises(MetadataRolledBack, match="the accepted history begins with change"):
         await broker(machines.ensemble.connect(), machines.hosts[1], 1, far).start()
-    found = await look(machines.ensemble.connect())
+    found = await read_store(machines.ensemble.connect())
     assert next_history(found, [far], Random(0)).first_change > far.change
 
 
 async def test_the_jump_is_at_least_twice_the_followed_changes_and_never_exhausts_the_numbers() -> None:
     machines = Machines(FakeEnsemble())
     await used(machines)
-    found = await look(machines.ensemble.connect())
+    found = await read_store(machines.ensemble.connect())
     version = found.image.version
     assert next_history(found, [], Random(0)).first_change == version + JUMP
-    far = Followed(0, "", version + JUMP // 2)
+    far = HistoryPosition(0, "", version + JUMP // 2)
     assert next_history(found, [far], Random(0)).first_change == version + 2 * JUMP
     with pytest.raises(AcceptanceRefused, match="would be used up"):
-        next_history(found, [Followed(0, "", 2**32)], Random(0))
+        next_history(found, [HistoryPosition(0, "", 2**32)], Random(0))
 
 
 def test_several_replicas_have_to_write_their_log_ends_and_a_single_replica_has_not() -> None:
     state = PartitionState(2, 4, (2,), (1, 2, 3), elr=(1,))
     found = rollback.raised(state, SECOND)
     assert (found.leader, found.leader_epoch, found.isr, found.elr) == (NO_LEADER, 5, (1, 2, 3), ())
-    assert (found.recount, [mark[0] for mark in found.marks]) == (True, [1, 2, 3])
+    assert (found.recount, [suspect[0] for suspect in found.suspect_replicas]) == (True, [1, 2, 3])
     single = rollback.raised(replace(state, replicas=(2,), elr=()), SECOND)
-    assert (single.isr, single.recount, single.marks, single.last_known_leader) == ((2,), False, (), 2)
+    assert (single.isr, single.recount, single.suspect_replicas, single.last_known_leader) == ((2,), False, (), 2)
 
 
 async def test_the_store_of_a_broker_that_stands_alone_is_accepted_too(tmp_path: Path) -> None:
@@ -404,7 +406,7 @@ async def test_the_store_of_a_broker_that_stands_alone_is_accepted_too(tmp_path:
     await store.close()
     store = await open_embedded(tmp_path, run_inline)
     history = await accepted(store, replace(one.followed, change=one.followed.change + 5))
-    assert (await look(store)).image.members[1].state is BrokerState.FENCED
+    assert (await read_store(store)).image.members[1].state is BrokerState.FENCED
     again = broker(store, host, 1, one.followed)
     await again.start()
     state = again.image.topics["a"].partitions[0]

@@ -34,19 +34,19 @@ class World(Protocol):
         """Let writes fail, from the next one on."""
 
 
-class Twin:
+class Simulated:
     def __init__(self, seed: int = 0) -> None:
-        self.views = SimulatedStateCaches(Random(seed))
+        self.caches = SimulatedStateCaches(Random(seed))
 
     async def open(self) -> StateCache:
-        self.views.is_failing = False
-        return await self.views.open(Path("/view"))
+        self.caches.is_failing = False
+        return await self.caches.open(Path("/view"))
 
     def crash(self) -> None:
-        self.views.crash()
+        self.caches.crash()
 
     def fail(self) -> None:
-        self.views.is_failing = True
+        self.caches.is_failing = True
 
 
 class LevelDb:
@@ -75,125 +75,125 @@ class LevelDb:
         self.is_failing = True
 
 
-@pytest.fixture(params=["twin", "LevelDB"])
+@pytest.fixture(params=["simulated", "LevelDB"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return Twin() if request.param == "twin" else LevelDb(tmp_path)
+    return Simulated() if request.param == "simulated" else LevelDb(tmp_path)
 
 
 def change(partition: int, next_offset: int, values: Mapping[bytes, bytes | None]) -> PartitionChange:
     return PartitionChange(partition, Checkpoint(TOPIC_ID, 3, next_offset, next_offset - 1), values)
 
 
-async def contents(view: StateCache, partition: int) -> tuple[int, dict[bytes, bytes | None]] | None:
+async def contents(cache: StateCache, partition: int) -> tuple[int, dict[bytes, bytes | None]] | None:
     """The next offset and the values of a partition."""
-    loaded = await view.load(partition)
+    loaded = await cache.load(partition)
     return None if loaded is None else (loaded[0].next_offset, dict(loaded[1]))
 
 
 async def test_saved_records_are_loaded_at_once_and_after_a_restart(world: World) -> None:
-    view = await world.open()
-    assert await view.load(0) is None
-    await view.save([change(0, 2, {b"b": b"2", b"a": b"1", b"": b""})])
+    cache = await world.open()
+    assert await cache.load(0) is None
+    await cache.save([change(0, 2, {b"b": b"2", b"a": b"1", b"": b""})])
     for _ in range(2):
-        assert await view.load(0) == (
+        assert await cache.load(0) == (
             Checkpoint(TOPIC_ID, 3, 2, 1),
             [StateRecord(b"", b""), StateRecord(b"a", b"1"), StateRecord(b"b", b"2")],
         )
-        await view.close()
-        view = await world.open()
-    await view.close()
+        await cache.close()
+        cache = await world.open()
+    await cache.close()
 
 
 async def test_a_value_replaces_the_one_before_and_none_removes_it(world: World) -> None:
-    view = await world.open()
-    await view.save([change(0, 2, {b"a": b"1", b"b": b"1"})])
-    await view.save([change(0, 5, {b"a": b"2", b"b": None, b"c": None})])
-    assert await contents(view, 0) == (5, {b"a": b"2"})
-    await view.save([change(0, 6, {})])
-    assert await contents(view, 0) == (6, {b"a": b"2"})
-    await view.close()
+    cache = await world.open()
+    await cache.save([change(0, 2, {b"a": b"1", b"b": b"1"})])
+    await cache.save([change(0, 5, {b"a": b"2", b"b": None, b"c": None})])
+    assert await contents(cache, 0) == (5, {b"a": b"2"})
+    await cache.save([change(0, 6, {})])
+    assert await contents(cache, 0) == (6, {b"a": b"2"})
+    await cache.close()
 
 
 async def test_partitions_do_not_see_each_other(world: World) -> None:
-    view = await world.open()
+    cache = await world.open()
     numbers = [0, 1, 255, 256, 65_535, 2**31 - 1]
-    await view.save([change(number, number, {b"k": b"%d" % number}) for number in numbers])
-    await view.discard(255)
-    await view.discard(254)
+    await cache.save([change(number, number, {b"k": b"%d" % number}) for number in numbers])
+    await cache.discard(255)
+    await cache.discard(254)
     for number in numbers:
         expected = None if number == 255 else (number, {b"k": b"%d" % number})
-        assert await contents(view, number) == expected
-    await view.close()
+        assert await contents(cache, number) == expected
+    await cache.close()
 
 
 async def test_nothing_of_a_discarded_partition_comes_back(world: World) -> None:
-    view = await world.open()
-    await view.save([change(0, 9, {b"old": b"1"})])
-    await view.discard(0)
-    assert await view.load(0) is None
-    await view.save([change(0, 1, {b"new": b"1"})])
-    assert await contents(view, 0) == (1, {b"new": b"1"})
-    await view.close()
+    cache = await world.open()
+    await cache.save([change(0, 9, {b"old": b"1"})])
+    await cache.discard(0)
+    assert await cache.load(0) is None
+    await cache.save([change(0, 1, {b"new": b"1"})])
+    assert await contents(cache, 0) == (1, {b"new": b"1"})
+    await cache.close()
 
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_a_crash_leaves_the_state_of_one_of_the_saves(tmp_path: Path, seed: int) -> None:
-    for world in (Twin(seed), LevelDb(tmp_path)):
-        view = await world.open()
+    for world in (Simulated(seed), LevelDb(tmp_path)):
+        cache = await world.open()
         for number in range(1, 10):
-            await view.save([change(0, number, {b"k": b"%d" % number}), change(1, number, {b"%d" % number: b""})])
+            await cache.save([change(0, number, {b"k": b"%d" % number}), change(1, number, {b"%d" % number: b""})])
         world.crash()
-        await view.save([change(0, 99, {})])  # of the dead process
-        view = await world.open()
-        first, second = await contents(view, 0), await contents(view, 1)
+        await cache.save([change(0, 99, {})])  # of the dead process
+        cache = await world.open()
+        first, second = await contents(cache, 0), await contents(cache, 1)
         kept = 0 if first is None else first[0]
-        assert isinstance(world, Twin) or kept == 9
+        assert isinstance(world, Simulated) or kept == 9
         assert first == ((kept, {b"k": b"%d" % kept}) if kept else None)
         assert second == ((kept, {b"%d" % number: b"" for number in range(1, kept + 1)}) if kept else None)
-        await view.close()
+        await cache.close()
 
 
 async def test_the_simulated_cache_loses_saves_in_some_crashes_and_all_on_demand() -> None:
-    world = Twin()
+    world = Simulated()
     kept = set()
     for number in range(50):
-        view = await world.open()
-        await view.discard(0)
-        await view.save([change(0, number, {})])
+        cache = await world.open()
+        await cache.discard(0)
+        await cache.save([change(0, number, {})])
         world.crash()
         kept.add((await (await world.open()).load(0)) is not None)
     assert kept == {False, True}
-    world.views.lose()
+    world.caches.lose()
     assert await (await world.open()).load(0) is None
 
 
 async def test_after_a_failed_write_the_view_is_empty_and_takes_nothing(world: World) -> None:
-    view = await world.open()
-    await view.save([change(0, 1, {b"a": b"1"}), change(1, 1, {})])
+    cache = await world.open()
+    await cache.save([change(0, 1, {b"a": b"1"}), change(1, 1, {})])
     world.fail()
     with capture_logs() as logs:
-        await view.save([change(0, 2, {b"a": b"2"})])
-        await view.save([change(0, 3, {b"a": b"3"})])
-        await view.discard(0)
-        assert await view.load(0) is None
-        await view.close()
+        await cache.save([change(0, 2, {b"a": b"2"})])
+        await cache.save([change(0, 3, {b"a": b"3"})])
+        await cache.discard(0)
+        assert await cache.load(0) is None
+        await cache.close()
     assert [one["reason"] for one in logs] == (["no space left on device"] if isinstance(world, LevelDb) else [])
-    view = await world.open()
-    assert await view.load(0) is None
-    assert await view.load(1) is None
-    await view.save([change(0, 4, {})])
-    assert await contents(view, 0) == (4, {})
-    await view.close()
+    cache = await world.open()
+    assert await cache.load(0) is None
+    assert await cache.load(1) is None
+    await cache.save([change(0, 4, {})])
+    assert await contents(cache, 0) == (4, {})
+    await cache.close()
 
 
 async def test_calls_that_overlap_take_effect_in_their_order(world: World) -> None:
-    view = await world.open()
+    cache = await world.open()
     calls: list[int] = []
 
     async def save(number: int) -> None:
         calls.append(number)
-        await view.save([change(0, number, {b"newest": b"%d" % number, b"%d" % number: b""})])
-        seen = await contents(view, 0)
+        await cache.save([change(0, number, {b"newest": b"%d" % number, b"%d" % number: b""})])
+        seen = await contents(cache, 0)
         assert seen is not None
         assert calls.index(seen[0]) >= calls.index(number)
 
@@ -201,27 +201,27 @@ async def test_calls_that_overlap_take_effect_in_their_order(world: World) -> No
         for number in range(10):
             nursery.start_soon(save, number)
     values = {b"%d" % number: b"" for number in range(10)}
-    assert await contents(view, 0) == (calls[-1], {**values, b"newest": b"%d" % calls[-1]})
-    await view.close()
+    assert await contents(cache, 0) == (calls[-1], {**values, b"newest": b"%d" % calls[-1]})
+    await cache.close()
 
 
 async def test_a_call_takes_effect_though_its_caller_is_cancelled(world: World) -> None:
-    view = await world.open()
+    cache = await world.open()
     async with trio.open_nursery() as nursery:
         for number in range(1, 4):
-            nursery.start_soon(view.save, [change(number, 1, {})])
+            nursery.start_soon(cache.save, [change(number, 1, {})])
         nursery.cancel_scope.cancel()
-    assert [await contents(view, number) for number in range(1, 4)] == [(1, {})] * 3
-    await view.close()
+    assert [await contents(cache, number) for number in range(1, 4)] == [(1, {})] * 3
+    await cache.close()
 
 
 async def test_work_runs_on_a_thread_in_production(tmp_path: Path) -> None:
-    view = await open_state_cache(tmp_path / "view", trio.to_thread.run_sync)
+    cache = await open_state_cache(tmp_path / "view", trio.to_thread.run_sync)
     async with trio.open_nursery() as nursery:
         for number in range(20):
-            nursery.start_soon(view.save, [change(number, 1, {})])
-    assert [await contents(view, number) for number in range(20)] == [(1, {})] * 20
-    await view.close()
+            nursery.start_soon(cache.save, [change(number, 1, {})])
+    assert [await contents(cache, number) for number in range(20)] == [(1, {})] * 20
+    await cache.close()
 
 
 # Wrong directories
@@ -230,8 +230,8 @@ async def test_work_runs_on_a_thread_in_production(tmp_path: Path) -> None:
 async def opened_on(directory: Path) -> tuple[LevelDbStateCache, list[str]]:
     """The cache, and the levels of its log lines."""
     with capture_logs() as logs:
-        view = await open_state_cache(directory, run_inline)
-    return view, [one["log_level"] for one in logs]
+        cache = await open_state_cache(directory, run_inline)
+    return cache, [one["log_level"] for one in logs]
 
 
 @pytest.mark.parametrize("entries", [{b"format": b"2"}, {b"x": b"1"}, {b"format": b"1"}, {b"format": b"1", b"b": b"2"}])
@@ -241,25 +241,25 @@ async def test_another_format_is_not_misread_but_replaced(tmp_path: Path, entrie
             database.put(key, value)
         database.put(b"e\0\0\0\0key", b"value")
         database.put(b"c\0\0\0\0", bytes(28))
-    view, levels = await opened_on(tmp_path / "view")
+    cache, levels = await opened_on(tmp_path / "view")
     assert levels == ["warning"]
-    assert await view.load(0) is None
-    await view.save([change(0, 1, {b"a": b"1"})])
-    await view.close()
-    view, levels = await opened_on(tmp_path / "view")
+    assert await cache.load(0) is None
+    await cache.save([change(0, 1, {b"a": b"1"})])
+    await cache.close()
+    cache, levels = await opened_on(tmp_path / "view")
     assert levels == []
-    assert await contents(view, 0) == (1, {b"a": b"1"})
-    await view.close()
+    assert await contents(cache, 0) == (1, {b"a": b"1"})
+    await cache.close()
 
 
 async def test_where_no_directory_can_be_there_is_no_view(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for directory in (tmp_path / "file", tmp_path / "file" / "view"):
-        view, levels = await opened_on(directory)
+        cache, levels = await opened_on(directory)
         assert levels == ["warning", "error"]
-        await view.save([change(0, 1, {})])
-        assert await view.load(0) is None
-        await view.close()
+        await cache.save([change(0, 1, {})])
+        assert await cache.load(0) is None
+        await cache.close()
 
 
 async def test_a_view_in_use_is_left_alone(tmp_path: Path) -> None:
@@ -271,9 +271,9 @@ async def test_a_view_in_use_is_left_alone(tmp_path: Path) -> None:
     await other.close()
     await owner.save([change(0, 2, {})])
     await owner.close()
-    view, levels = await opened_on(tmp_path / "view")
-    assert await contents(view, 0) == (2, {})
-    await view.close()
+    cache, levels = await opened_on(tmp_path / "view")
+    assert await contents(cache, 0) == (2, {})
+    await cache.close()
 
 
 # The files after a disk fault or a power cut
@@ -286,28 +286,28 @@ async def written(directory: Path, saves: int, size_bytes: int, *, reopened: int
     """
     random = Random(size_bytes)
     states: list[dict[bytes, bytes | None]] = [{}]
-    view = await open_state_cache(directory / "open", run_inline)
+    cache = await open_state_cache(directory / "open", run_inline)
     for number in range(1, saves + 1):
         values: dict[bytes, bytes | None] = {
             b"%d" % random.randint(0, saves): None if random.random() < 0.2 else random.randbytes(size_bytes)
             for _ in range(3)
         }
-        await view.save([change(partition, number, values) for partition in (0, 1)])
+        await cache.save([change(partition, number, values) for partition in (0, 1)])
         merged = {**states[-1], **values}
         states.append({key: value for key, value in merged.items() if value is not None})
         if number == reopened:
-            await view.close()
-            view = await open_state_cache(directory / "open", run_inline)
+            await cache.close()
+            cache = await open_state_cache(directory / "open", run_inline)
     shutil.copytree(directory / "open", directory / "killed", ignore=shutil.ignore_patterns("LOCK"))
-    await view.close()
+    await cache.close()
     return states
 
 
 async def is_right_or_nothing(directory: Path, states: list[dict[bytes, bytes | None]]) -> int:
     """The number of saves that are there; both partitions must be as one save left them, or absent."""
-    view, _ = await opened_on(directory)
-    found = [await contents(view, partition) for partition in (0, 1)]
-    await view.close()
+    cache, _ = await opened_on(directory)
+    found = [await contents(cache, partition) for partition in (0, 1)]
+    await cache.close()
     numbers = set()
     for one in found:
         if one is not None:
@@ -341,12 +341,12 @@ async def test_bits_that_flip_under_an_open_view_are_noticed(tmp_path: Path) -> 
     content = table.read_bytes()
     for position in range(0, len(content), 211):
         copy = shutil.copytree(tmp_path / "killed", tmp_path / str(position))
-        view = await open_state_cache(copy, run_inline)
+        cache = await open_state_cache(copy, run_inline)
         with (copy / table.name).open("r+b") as file:
             file.seek(position)
             file.write(bytes([content[position] ^ 1]))
-        assert await contents(view, 1) in (None, (60, states[60]))
-        await view.close()
+        assert await contents(cache, 1) in (None, (60, states[60]))
+        await cache.close()
 
 
 async def test_a_torn_tail_takes_the_last_saves_and_no_other(tmp_path: Path) -> None:
@@ -363,11 +363,11 @@ async def test_a_torn_tail_takes_the_last_saves_and_no_other(tmp_path: Path) -> 
 
 async def test_saves_that_leveldb_lost_without_a_word_are_missed(tmp_path: Path) -> None:
     """The last change of the manifest, which names the newest table, is taken for a torn tail."""
-    view = await open_state_cache(tmp_path / "view", run_inline)
+    cache = await open_state_cache(tmp_path / "view", run_inline)
     random = Random(1)
     for number in range(1, 31):  # two write buffers full: the first was written as a table
-        await view.save([change(0, number, {b"%d" % number: random.randbytes(100_000)})])
-    await view.close()
+        await cache.save([change(0, number, {b"%d" % number: random.randbytes(100_000)})])
+    await cache.close()
     (manifest,) = (tmp_path / "view").glob("MANIFEST*")
     manifest.write_bytes(manifest.read_bytes()[:-1])
     copy = shutil.copytree(tmp_path / "view", tmp_path / "copy")
@@ -375,35 +375,35 @@ async def test_saves_that_leveldb_lost_without_a_word_are_missed(tmp_path: Path)
         keys = list(database.prefixed_db(b"e\0\0\0\0").iterator(include_value=False))
     assert b"30" in keys
     assert len(keys) < 30
-    view, levels = await opened_on(tmp_path / "view")
+    cache, levels = await opened_on(tmp_path / "view")
     assert levels == ["warning"]
-    assert await view.load(0) is None
-    await view.close()
+    assert await cache.load(0) is None
+    await cache.close()
 
 
 async def test_numbers_of_batches_go_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.state.leveldb_cache.SLOTS", 4)
     for start in range(6):
-        view, levels = await opened_on(tmp_path / "view")
+        cache, levels = await opened_on(tmp_path / "view")
         assert levels == []
-        assert await contents(view, 0) == ((start - 1, {}) if start else None)
-        await view.save([change(0, start, {})])
-        await view.close()
+        assert await contents(cache, 0) == ((start - 1, {}) if start else None)
+        await cache.save([change(0, start, {})])
+        await cache.close()
     with plyvel.DB(str(tmp_path / "view")) as database:
         database.delete(b"b\0\x01")
-    view, levels = await opened_on(tmp_path / "view")
+    cache, levels = await opened_on(tmp_path / "view")
     assert levels == ["warning"]
-    await view.close()
+    await cache.close()
 
 
 async def test_a_checkpoint_of_another_size_is_not_read_but_the_log(tmp_path: Path) -> None:
-    view = await open_state_cache(tmp_path / "view", run_inline)
-    await view.save([change(0, 1, {b"a": b"1"})])
-    await view.close()
+    cache = await open_state_cache(tmp_path / "view", run_inline)
+    await cache.save([change(0, 1, {b"a": b"1"})])
+    await cache.close()
     with plyvel.DB(str(tmp_path / "view")) as database:
         database.put(b"c\0\0\0\0", bytes(5))
-    view, levels = await opened_on(tmp_path / "view")
+    cache, levels = await opened_on(tmp_path / "view")
     assert levels == []
-    assert await view.load(0) is None
-    await view.close()
+    assert await cache.load(0) is None
+    await cache.close()
     assert not (tmp_path / "view").exists()

@@ -11,7 +11,7 @@ from coordinator.errors import CannotStart, MetadataUnavailable
 from coordinator.metadata.tier_register import TierRegister
 from coordinator.metadata_store import paths
 from coordinator.metadata_store.store import Create
-from coordinator.requests.topics import leaving
+from coordinator.requests.topics import tier_deletion_operations
 from coordinator.testing.fakes import FakeEnsemble, Faults
 
 DELETION = TierDeletion(bytes(16), "orders", 3)
@@ -33,7 +33,7 @@ async def test_the_location_of_the_tier_cannot_change_while_deletions_are_pendin
     store = FakeEnsemble().connect()
     register = TierRegister(store)
     await register.claim("s3://one", is_used=False)
-    await store.multi([Create(paths.TIER_DELETIONS, b""), *leaving(TOPIC)])
+    await store.multi([Create(paths.TIER_DELETIONS, b""), *tier_deletion_operations(TOPIC)])
     with pytest.raises(CannotStart):
         await register.claim("s3://two", is_used=False)
 
@@ -43,7 +43,9 @@ async def test_deletions_are_remembered_until_they_are_done() -> None:
     register = TierRegister(store)
     assert await register.pending() == []
     other = TopicInfo("other", bytes(15) + b"1", (), {})
-    await store.multi([Create(paths.TIER_DELETIONS, b""), *leaving(TOPIC), *leaving(other)])
+    await store.multi(
+        [Create(paths.TIER_DELETIONS, b""), *tier_deletion_operations(TOPIC), *tier_deletion_operations(other)]
+    )
     assert [one.topic for one in await register.pending()] == ["orders", "other"]
     for _ in range(2):
         await register.done(DELETION)

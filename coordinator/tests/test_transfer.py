@@ -29,7 +29,7 @@ from coordinator.requests.topics import TopicDefaults
 from coordinator.testing.fakes import FakeEnsemble, FakeHost, FakeValidator, run_inline
 from coordinator.testing.simulated_metadata_store import Loss
 from coordinator.transfer.export_format import Export, ExportedNode, decode_export, encode_export
-from coordinator.transfer.transfer import put_in, take_out
+from coordinator.transfer.transfer import export_metadata, import_metadata
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -72,7 +72,7 @@ async def cluster(store: MetadataStore) -> tuple[ClusterImage, int]:
 
 
 async def exported(store: MetadataStore) -> tuple[Export, str]:
-    return decode_export(encode_export(await take_out(store)))
+    return decode_export(encode_export(await export_metadata(store)))
 
 
 async def test_a_broker_goes_on_with_its_cluster_in_another_store(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_a_broker_goes_on_with_its_cluster_in_another_store(tmp_path: Path
     export, digest = await exported(store)
     await store.close()
     ensemble = FakeEnsemble()
-    await put_in(ensemble.connect(), export, digest)
+    await import_metadata(ensemble.connect(), export, digest)
     async with alone(ensemble.connect(), seed=1) as coordinator:
         after = coordinator.image
         assert after.cluster_id == before.cluster_id
@@ -104,7 +104,7 @@ async def test_no_broker_starts_on_an_unfinished_import_and_the_same_import_fini
     await cluster(source.connect())
     export, digest = await exported(source.connect())
     whole = FakeEnsemble()
-    await put_in(whole.connect(), export, digest)
+    await import_metadata(whole.connect(), export, digest)
     steps = len(whole.history)
     assert steps == 4  # the first, two of nodes, the last
     for done in range(1, steps):
@@ -112,22 +112,22 @@ async def test_no_broker_starts_on_an_unfinished_import_and_the_same_import_fini
         store = ensemble.connect()
         store.script.extend([*[Loss.NOTHING] * (done - 1), Loss.REPLY_AND_LINE])
         with pytest.raises(ConnectionLost):
-            await put_in(store, export, digest)
+            await import_metadata(store, export, digest)
         with pytest.raises(CannotStart, match="an import, or a restoration, was not finished"):
             async with alone(ensemble.connect()):
                 pass
         with pytest.raises(TransferRefused, match="the import of another file"):
-            await put_in(ensemble.connect(), export, "0" * 64)
-        await put_in(ensemble.connect(), export, digest)
-        assert await take_out(ensemble.connect()) == await take_out(whole.connect())
+            await import_metadata(ensemble.connect(), export, "0" * 64)
+        await import_metadata(ensemble.connect(), export, digest)
+        assert await export_metadata(ensemble.connect()) == await export_metadata(whole.connect())
 
 
 async def test_an_import_writes_the_exported_nodes_in_a_new_history() -> None:
     source, target = FakeEnsemble(), FakeEnsemble()
     await cluster(source.connect())
     export, digest = await exported(source.connect())
-    await put_in(target.connect(), export, digest)
-    again = await take_out(target.connect())
+    await import_metadata(target.connect(), export, digest)
+    again = await export_metadata(target.connect())
     values = {node.path: node.value for node in again.nodes}
     history = decode_history(paths.HISTORY, values.pop(paths.HISTORY))
     assert values == {node.path: node.value for node in export.nodes}
@@ -141,7 +141,7 @@ async def test_a_store_that_has_something_is_refused(path: str, text: str) -> No
     ensemble = FakeEnsemble()
     await ensemble.connect().multi([Create(path, b"")])
     with pytest.raises(TransferRefused, match=text):
-        await put_in(ensemble.connect(), SMALL, "0" * 64)
+        await import_metadata(ensemble.connect(), SMALL, "0" * 64)
     assert len(ensemble.history) == 1
 
 
@@ -149,19 +149,19 @@ async def test_nothing_is_taken_out_while_a_broker_runs() -> None:
     ensemble = FakeEnsemble()
     async with alone(ensemble.connect()):
         with pytest.raises(TransferRefused, match="stop the brokers first, and wait for their sessions to end: 1"):
-            await take_out(ensemble.connect())
-    assert (await take_out(ensemble.connect())).cluster_id
+            await export_metadata(ensemble.connect())
+    assert (await export_metadata(ensemble.connect())).cluster_id
 
 
 async def test_a_store_without_a_cluster_has_nothing_to_take_out() -> None:
     with pytest.raises(TransferRefused, match="has no cluster"):
-        await take_out(FakeEnsemble().connect())
+        await export_metadata(FakeEnsemble().connect())
 
 
 async def test_nodes_of_another_version_are_refused_before_anything_is_put_in() -> None:
     ensemble = FakeEnsemble()
     with pytest.raises(CannotStart, match="/topics/a has the format 2"):
-        await put_in(ensemble.connect(), Export("id", (ExportedNode("/topics/a", 0, b'{"v":2}'),)), "0" * 64)
+        await import_metadata(ensemble.connect(), Export("id", (ExportedNode("/topics/a", 0, b'{"v":2}'),)), "0" * 64)
     assert ensemble.history == []
 
 

@@ -27,10 +27,10 @@ def test_a_waiter_is_woken_by_the_first_of_its_paths_and_then_forgotten() -> Non
     wakes.arm("/b", wake)
     wakes.arm("/c", other)
     wakes.arm("/c", None)
-    wakes.tell({"/b", "/d"})
+    wakes.wake({"/b", "/d"})
     assert (wake.is_set(), other.is_set()) == (True, False)
     assert list(wakes._armed) == [other]
-    wakes.tell_all()
+    wakes.wake_all()
     assert other.is_set()
     assert not wakes._armed
 

@@ -52,7 +52,7 @@ class Line(Handler):
         self.unread += self.clock.now_s < self.silent_from_s
 
 
-def left_after_s(
+def dropped_after_s(
     monkeypatch: pytest.MonkeyPatch, request_every_s: float, silent_after_s: float = 0.0, stopped_at: int | None = None
 ) -> tuple[float, list[object]]:
     """Runs kazoo's loop until the connection is dropped: the time of it since the beginning, and the states told."""
@@ -109,14 +109,14 @@ def left_after_s(
 def test_a_server_that_goes_silent_is_left_within_the_read_timeout_however_often_it_is_asked(
     request_every_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left_s, states = left_after_s(monkeypatch, request_every_s)
-    assert SESSION_S / 3 <= left_s <= READ_TIMEOUT_S
+    dropped_s, states = dropped_after_s(monkeypatch, request_every_s)
+    assert SESSION_S / 3 <= dropped_s <= READ_TIMEOUT_S
     assert states == [KeeperState.CONNECTING]
 
 
 def test_the_read_timeout_counts_from_the_last_received_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    left_s, _ = left_after_s(monkeypatch, 1.0, silent_after_s=30.5)
-    assert left_s == pytest.approx(30 + READ_TIMEOUT_S)
+    dropped_s, _ = dropped_after_s(monkeypatch, 1.0, silent_after_s=30.5)
+    assert dropped_s == pytest.approx(30 + READ_TIMEOUT_S)
 
 
 def test_a_server_with_bytes_to_read_is_kept_though_this_process_stood_still() -> None:

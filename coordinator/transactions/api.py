@@ -1,6 +1,6 @@
 """Transactions as the handlers see them: requests, replies, and the service that answers.
 
-Every call takes effect at once and returns a `Pending`. It is settled when the state that the answer shows is durable
+Every call takes effect at once and returns a `Future`. It is settled when the state that the answer shows is durable
 (RULES C1). Errors are `coordinator.errors.TransactionError`s.
 """
 
@@ -16,7 +16,7 @@ from coordinator.state.log import SECOND_PROTOCOL as SECOND_PROTOCOL
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from coordinator.state.log import StateMarker
 
 NO_TIME_MS: Final = -1
@@ -79,13 +79,13 @@ class TransactionPartitions(Protocol):
 
     def add_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
-    ) -> Pending[None]:
+    ) -> Future[None]:
         """Add partitions: AddPartitionsToTxn, AddOffsetsToTxn, and each write of the second protocol. Errors:
         InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions, TransactionTooLarge."""
 
     def verify_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
-    ) -> Pending[list[bool]]:
+    ) -> Future[list[bool]]:
         """Return whether the transaction has each partition, before a write of the first protocol. Errors:
         InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions."""
 
@@ -94,7 +94,7 @@ class TransactionService(TransactionPartitions, Protocol):
     """The coordinators of transactional ids of this broker.
 
     Any call may be answered with NotCoordinator, CoordinatorLoading or CoordinatorNotAvailable. A transactional id
-    belongs to the partition of __transaction_state that it hashes to. The errors of a method settle its `Pending`.
+    belongs to the partition of __transaction_state that it hashes to. The errors of a method settle its `Future`.
     ConcurrentTransactions comes after a wait of 100 ms for the end of the transaction before; CoordinatorLoading after
     the same wait for a producer id. `protocol`: 0, or 2 for that of KIP-890.
     """
@@ -107,7 +107,7 @@ class TransactionService(TransactionPartitions, Protocol):
 
     def initialise(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
-    ) -> Pending[ProducerIdentity]:
+    ) -> Future[ProducerIdentity]:
         """InitProducerId: the producer that asks has the id from now on. `expected`: the identity that it believes to
         have.
 
@@ -116,22 +116,22 @@ class TransactionService(TransactionPartitions, Protocol):
 
     def end(
         self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool, protocol: int
-    ) -> Pending[ProducerIdentity]:
+    ) -> Future[ProducerIdentity]:
         """EndTxn. The answer is the identity with which the producer goes on, in the second protocol another epoch.
         Errors: InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState, ConcurrentTransactions."""
 
-    def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
+    def describe(self, transactional_id: str) -> Future[TransactionDescription]:
         """DescribeTransactions. Errors: UnknownTransactionalId."""
 
-    def list_transactions(self) -> Pending[list[TransactionListing]]:
+    def list_transactions(self) -> Future[list[TransactionListing]]:
         """All transactional ids that this broker coordinates. CoordinatorLoading while any of them may be missing."""
 
 
 class MarkerWriter(Protocol):
     """The writer of markers, which end a transaction in a partition, whichever broker leads it."""
 
-    def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
-        """Write a marker. The `Pending` is settled when the marker is durable.
+    def write(self, marker: StateMarker, partition: Partition) -> Future[None]:
+        """Write a marker. The `Future` is settled when the marker is durable.
 
         Errors: UnknownTopic if there is no such partition, so that there is nothing to end; StaleProducerEpoch or
         TransactionCoordinatorFenced if the transaction has been ended otherwise; MarkerNotWritten if another try is
@@ -144,7 +144,7 @@ class TransactionCounters:
     """Counters since the start, for metrics. `stuck_markers`: transactions that a partition refused to end, and is
     asked to again now and then."""
 
-    begun: int = 0
+    started: int = 0
     committed: int = 0
     aborted: int = 0
     timed_out: int = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
-from coordinator.shards.table import NEVER_MS, AskerT
+from coordinator.shards.table import NEVER_MS, FutureT
 from coordinator.transactions.api import FIRST_PROTOCOL, Partition, ProducerIdentity
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PARKED_MS: Final = 100
 PARKED_MAX: Final = 16  # of one transactional id, whose producer asks one thing after the other
 
-Step = Callable[["Moment"], "tuple[Transaction | None, object]"]  # raises TransactionError
+TransitionStep = Callable[["Moment"], "tuple[Transaction | None, object]"]  # raises TransactionError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +51,18 @@ class DueMarkers(NamedTuple):
 
 
 @dataclass(slots=True)
-class Attempt(Generic[AskerT]):
+class Attempt(Generic[FutureT]):
     """A try of a command. `due_ms`: how long it may be parked; `refusal`: its answer after that."""
 
-    asker: AskerT
-    step: Step
+    future: FutureT
+    step: TransitionStep
     due_ms: int
     refusal: CoordinatorError | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Entry(Generic[AskerT]):
-    """A `coordinator.shards.table.Entry`. `known` is None until the first transition.
+class TransactionEntry(Generic[FutureT]):
+    """A `coordinator.shards.table.TableEntry`. `known` is None until the first transition.
 
     `due_ms`: when the open transaction has taken too long, on a steady clock.
     """
@@ -70,5 +70,5 @@ class Entry(Generic[AskerT]):
     transactional_id: str
     known: Transaction | None = None
     due_ms: int = NEVER_MS
-    parked: list[Attempt[AskerT]] = field(default_factory=list)
-    mark: object = None
+    parked: list[Attempt[FutureT]] = field(default_factory=list)
+    last_batch: object = None

@@ -26,13 +26,13 @@ from coordinator.state.log import StateMarker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coordinator.api import Pending
-    from coordinator.shards.shard import Asker, Shard
+    from coordinator.api import Future
+    from coordinator.shards.shard import ReplyFuture, Shard
     from coordinator.transactions.api import MarkerWriter, Partition, TransactionCounters
     from coordinator.transactions.entry import DueMarkers
     from coordinator.transactions.table import TransactionTable
 
-    TransactionShard = Shard[TransactionTable[Asker]]
+    TransactionShard = Shard[TransactionTable[ReplyFuture]]
 
 log = structlog.get_logger(__name__)
 
@@ -90,7 +90,7 @@ class MarkerSender:
             del self._sendings[sending.key]
 
     def _write(self, sending: _Sending, now_s: float) -> None:
-        for one in sorted(sending.left - sending.in_flight):
+        for one in sorted(sending.remaining - sending.in_flight):
             if one in sending.failures and now_s + RETRY_PAUSE_S / 2 < sending.failures[one].not_before_s:
                 self._retry(sending)
                 continue
@@ -102,12 +102,12 @@ class MarkerSender:
                 written.call_when_settled(partial(self._settled, sending, one, written))
         self._finish(sending)
 
-    def _settled(self, sending: _Sending, partition: Partition, written: Pending[None]) -> None:
+    def _settled(self, sending: _Sending, partition: Partition, written: Future[None]) -> None:
         sending.in_flight.discard(partition)
         try:
             written.result()
         except UnknownTopic:
-            sending.left.discard(partition)
+            sending.remaining.discard(partition)
         except (StaleProducerEpoch, TransactionCoordinatorFenced) as error:
             # Kafka gives up here, and the transactional id hangs until the coordinator is loaded again. The partition
             # forgets the newer epoch in time (producer.id.expiration.ms), or with its topic.
@@ -128,15 +128,15 @@ class MarkerSender:
             failures.pause_s = min(2 * failures.pause_s, RETRY_PAUSE_MAX_S)
             self._retry(sending)
         else:
-            sending.left.discard(partition)
+            sending.remaining.discard(partition)
         self._finish(sending)
 
     def _finish(self, sending: _Sending) -> None:
-        if not sending.left and self._is_current(sending):
+        if not sending.remaining and self._is_current(sending):
             del self._sendings[sending.key]
             name, identity = sending.due.transactional_id, sending.due.identity
-            told = sending.shard.ask(lambda table, moment, asker: table.complete(moment, name, identity, asker))
-            if isinstance(told.outcome, CoordinatorNotAvailable):  # it is written when enough replicas are in sync
+            completed = sending.shard.ask(lambda table, moment, future: table.complete(moment, name, identity, future))
+            if isinstance(completed.outcome, CoordinatorNotAvailable):  # it is written when enough replicas are in sync
                 self._sendings[sending.key] = sending
                 self._retry(sending)
 
@@ -144,14 +144,14 @@ class MarkerSender:
 class _Sending:
     """A decided transaction on its way to its partitions."""
 
-    __slots__ = ("due", "failures", "in_flight", "key", "left", "marker", "shard")
+    __slots__ = ("due", "failures", "in_flight", "key", "marker", "remaining", "shard")
 
     def __init__(self, shard: TransactionShard, due: DueMarkers) -> None:
         self.shard = shard
         self.due = due
         self.key = shard.partition, due.transactional_id
         self.marker = StateMarker(*due.identity, shard.leader_epoch, due.is_commit, due.protocol)
-        self.left: set[Partition] = set(due.partitions)
+        self.remaining: set[Partition] = set(due.partitions)
         self.in_flight: set[Partition] = set()
         self.failures: dict[Partition, _Failures] = {}
 

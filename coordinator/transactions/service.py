@@ -15,10 +15,10 @@ import trio
 
 from coordinator.api import TRANSACTION_VERSION
 from coordinator.errors import MetadataUnavailable
-from coordinator.shards.pending import after_all, settled
+from coordinator.futures import after_all, settled
 from coordinator.shards.replies import Freshness
-from coordinator.shards.shard import Asker, Shard
-from coordinator.shards.shard_set import InternalTopic, ShardOptions, ShardSet, StateKeeping
+from coordinator.shards.shard import ReplyFuture, Shard
+from coordinator.shards.shard_set import InternalTopic, ShardOptions, ShardSet, StateStorage
 from coordinator.transactions.api import TransactionCounters
 from coordinator.transactions.entry import DueMarkers, TransactionDeps, TransactionSettings
 from coordinator.transactions.markers import MarkerSender
@@ -28,7 +28,7 @@ from coordinator.transactions.transitions import NeedsProducerId
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from coordinator.api import ClusterService, Pending
+    from coordinator.api import ClusterService, Future
     from coordinator.shards.table import Effects, Moment
     from coordinator.transactions.api import (
         MarkerWriter,
@@ -45,7 +45,7 @@ IDS_IN_RESERVE: Final = 10  # a block's ids are in memory: ids that are taken an
 RETRY_PAUSE_S: Final = 0.5  # when no ids can be had
 WRITE_TIMEOUT_MS: Final = 30_000  # Kafka's brokers wait as long (request.timeout.ms)
 
-Table = TransactionTable[Asker]
+Table = TransactionTable[ReplyFuture]
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +83,7 @@ class TransactionCoordinators:
     def __init__(
         self,
         cluster: ClusterService,
-        keeping: StateKeeping,
+        storage: StateStorage,
         markers: MarkerWriter,
         options: TransactionOptions,
         wall_ms: Callable[[], int],
@@ -93,12 +93,12 @@ class TransactionCoordinators:
         self._reserve: deque[int] = deque()
         self._wants_ids = trio.Event()
         self.counters = TransactionCounters()
-        world = TransactionDeps(new_id=self._take_id, protocol=self._protocol)
+        deps = TransactionDeps(new_id=self._take_id, protocol=self._protocol)
         self._shards: ShardSet[Table] = ShardSet(
             cluster,
-            keeping,
+            storage,
             options.shard_options(),
-            new_table=lambda: TransactionTable(options.settings, world, self.counters),
+            new_table=lambda: TransactionTable(options.settings, deps, self.counters),
             wall_ms=wall_ms,
             new_id=_no_ids,
             send=self._send,
@@ -158,17 +158,17 @@ class TransactionCoordinators:
             try:
                 while len(self._reserve) < IDS_IN_RESERVE:
                     self._reserve.append(await self._cluster.new_producer_id())
-                    await self._let_go_on()
+                    await self._retry_parked()
             except MetadataUnavailable as error:
                 log.warning("producer id allocation failed", reason=str(error))
                 self._wants_ids.set()
                 await trio.sleep(RETRY_PAUSE_S)
 
-    async def _let_go_on(self) -> None:
+    async def _retry_parked(self) -> None:
         """Retry commands that wait for a producer id; a command that finds none waits on."""
         for shard in self._shards:
             await shard.ask_each(
-                lambda table: table.without_id(), lambda table, moment, name: table.go_on(moment, name)
+                lambda table: table.without_id(), lambda table, moment, name: table.retry_parked(moment, name)
             )
 
     # Where a transactional id is
@@ -177,15 +177,15 @@ class TransactionCoordinators:
         """See `TransactionService`."""
         return await self._shards.coordinator_of(transactional_id)
 
-    def _ask(self, name: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
+    def _ask(self, name: str, command: Callable[[Table, Moment, ReplyFuture], Effects[ReplyFuture]]) -> Future[Any]:
         return self._shards.ask(name, command)
 
     def _read(
         self,
         name: str,
-        command: Callable[[Table, Moment, Asker], Effects[Asker]],
+        command: Callable[[Table, Moment, ReplyFuture], Effects[ReplyFuture]],
         freshness: Freshness = Freshness.NEWEST,
-    ) -> Pending[Any]:
+    ) -> Future[Any]:
         """Run a command that needs no record; it is answered even while no record can be written."""
         return self._shards.ask(name, command, only_reads=True, freshness=freshness)
 
@@ -193,49 +193,53 @@ class TransactionCoordinators:
 
     def initialise(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
-    ) -> Pending[ProducerIdentity]:
-        """See `TransactionService`."""
-        name = transactional_id
-        return self._ask(name, lambda table, moment, asker: table.initialise(moment, name, timeout_ms, expected, asker))
-
-    def add_partitions(
-        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
-    ) -> Pending[None]:
+    ) -> Future[ProducerIdentity]:
         """See `TransactionService`."""
         name = transactional_id
         return self._ask(
-            name, lambda table, moment, asker: table.add_partitions(moment, name, asking, partitions, protocol, asker)
+            name, lambda table, moment, future: table.initialise(moment, name, timeout_ms, expected, future)
+        )
+
+    def add_partitions(
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
+    ) -> Future[None]:
+        """See `TransactionService`."""
+        name = transactional_id
+        return self._ask(
+            name, lambda table, moment, future: table.add_partitions(moment, name, asking, partitions, protocol, future)
         )
 
     def verify_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
-    ) -> Pending[list[bool]]:
+    ) -> Future[list[bool]]:
         """See `TransactionService`."""
         name = transactional_id
-        return self._read(name, lambda table, _, asker: table.verify_partitions(name, asking, partitions, asker))
+        return self._read(name, lambda table, _, future: table.verify_partitions(name, asking, partitions, future))
 
     def end(
         self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool, protocol: int
-    ) -> Pending[ProducerIdentity]:
+    ) -> Future[ProducerIdentity]:
         """See `TransactionService`."""
         name = transactional_id
         return self._ask(
             name,
-            lambda table, moment, asker: table.end(moment, name, asking, asker, is_commit=is_commit, protocol=protocol),
+            lambda table, moment, future: table.end(
+                moment, name, asking, future, is_commit=is_commit, protocol=protocol
+            ),
         )
 
-    def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
+    def describe(self, transactional_id: str) -> Future[TransactionDescription]:
         """See `TransactionService`."""
         name = transactional_id
-        return self._read(name, lambda table, _, asker: table.describe(name, asker), Freshness.MAY_FALL_BACK)
+        return self._read(name, lambda table, _, future: table.describe(name, future), Freshness.MAY_FALL_BACK)
 
-    def list_transactions(self) -> Pending[list[TransactionListing]]:
+    def list_transactions(self) -> Future[list[TransactionListing]]:
         """See `TransactionService`."""
         shards = list(self._shards)
         found = [listing for shard in shards for listing in shard.table.listings()]
-        if (refusal := self._shards.not_listed()) is not None:
-            return cast("Pending[list[TransactionListing]]", settled(refusal))
-        return cast("Pending[list[TransactionListing]]", after_all([shard.when_durable() for shard in shards], found))
+        if (refusal := self._shards.listing_refusal()) is not None:
+            return cast("Future[list[TransactionListing]]", settled(refusal))
+        return cast("Future[list[TransactionListing]]", after_all([shard.when_durable() for shard in shards], found))
 
     def figures(self) -> Iterator[TransactionFigures]:
         """See `TransactionStatistics`."""

@@ -21,7 +21,7 @@ from coordinator.errors import (
     TransactionTooLarge,
     UnknownTransactionalId,
 )
-from coordinator.shards.table import NEVER_MS, AskerT, Effects
+from coordinator.shards.table import NEVER_MS, Effects, FutureT
 from coordinator.state.log import StateMarker, StateProducer, StateRecord
 from coordinator.state.record_fields import UnknownRecord
 from coordinator.transactions import transitions
@@ -34,7 +34,7 @@ from coordinator.transactions.api import (
     TransactionListing,
     TransactionState,
 )
-from coordinator.transactions.entry import PARKED_MAX, PARKED_MS, Attempt, DueMarkers, Entry
+from coordinator.transactions.entry import PARKED_MAX, PARKED_MS, Attempt, DueMarkers, TransactionEntry
 from coordinator.transactions.records import decode_key, decode_value, encode_key, encode_value
 from coordinator.transactions.transitions import Transaction
 
@@ -43,32 +43,32 @@ if TYPE_CHECKING:
 
     from coordinator.shards.table import Moment
     from coordinator.transactions.api import Partition, ProducerIdentity
-    from coordinator.transactions.entry import Step, TransactionDeps, TransactionSettings
+    from coordinator.transactions.entry import TransactionDeps, TransactionSettings, TransitionStep
 
-_AGAIN: Final = object()  # the answer of a step that has begun an abort: the step is tried again
+_TRY_AGAIN: Final = object()  # the answer of a step that has begun an abort: the step is tried again
 
 
 @dataclass(slots=True)
-class _Made(Generic[AskerT]):
+class _Results(Generic[FutureT]):
     """The results of a command so far."""
 
-    answers: list[tuple[AskerT, object]] = field(default_factory=list)
+    answers: list[tuple[FutureT, object]] = field(default_factory=list)
     records: list[StateRecord] = field(default_factory=list)
     outbox: list[DueMarkers] = field(default_factory=list)
 
-    def effects(self, entry: Entry[AskerT]) -> Effects[AskerT]:
+    def effects(self, entry: TransactionEntry[FutureT]) -> Effects[FutureT]:
         return Effects(entry, self.answers, self.records, outbox=self.outbox)
 
 
-class TransactionTable(Generic[AskerT]):
+class TransactionTable(Generic[FutureT]):
     """A `coordinator.shards.table.StateTable`."""
 
     def __init__(
-        self, settings: TransactionSettings, world: TransactionDeps, counters: TransactionCounters | None = None
+        self, settings: TransactionSettings, deps: TransactionDeps, counters: TransactionCounters | None = None
     ) -> None:
         self._settings = settings
-        self._world = world
-        self._entries: dict[str, Entry[AskerT]] = {}
+        self._deps = deps
+        self._entries: dict[str, TransactionEntry[FutureT]] = {}
         self._open: dict[str, None] = {}  # transactional ids with an open transaction, which may take too long
         self._parked: list[tuple[int, str]] = []  # deadlines of parked commands, with their transactional ids
         self._next_check_ms = NEVER_MS
@@ -83,19 +83,19 @@ class TransactionTable(Generic[AskerT]):
         transactional_id: str,
         timeout_ms: int,
         expected: ProducerIdentity | None,
-        asker: AskerT,
-    ) -> Effects[AskerT]:
+        future: FutureT,
+    ) -> Effects[FutureT]:
         """See `TransactionService.initialise`."""
         if not 0 < timeout_ms <= self._settings.timeout_max_ms:
-            return Effects(None, [(asker, InvalidTransactionTimeout(f"{timeout_ms} ms"))], [])
-        entry = self._entries.get(transactional_id) or Entry(transactional_id)
+            return Effects(None, [(future, InvalidTransactionTimeout(f"{timeout_ms} ms"))], [])
+        entry = self._entries.get(transactional_id) or TransactionEntry(transactional_id)
 
         def step(moment: Moment) -> tuple[Transaction | None, object]:
-            new_id, protocol = self._world.new_id, self._world.protocol()
+            new_id, protocol = self._deps.new_id, self._deps.protocol()
             following = transitions.initialised(entry.known, expected, timeout_ms, moment.wall_ms, new_id, protocol)
-            return following, _AGAIN if following.is_prepared else following.identity
+            return following, _TRY_AGAIN if following.is_prepared else following.identity
 
-        return self._try(moment, entry, asker, step)
+        return self._try(moment, entry, future, step)
 
     def add_partitions(
         self,
@@ -104,71 +104,77 @@ class TransactionTable(Generic[AskerT]):
         asking: ProducerIdentity,
         partitions: Collection[Partition],
         protocol: int,
-        asker: AskerT,
-    ) -> Effects[AskerT]:
+        future: FutureT,
+    ) -> Effects[FutureT]:
         """See `TransactionService.add_partitions`."""
         entry = self._entries.get(transactional_id)
         if entry is None:
-            return _unknown(asker, asking)
+            return _unknown(future, asking)
 
         def step(moment: Moment) -> tuple[Transaction | None, object]:
             return transitions.with_partitions(entry.known, asking, partitions, moment.wall_ms, protocol), None
 
-        return self._try(moment, entry, asker, step)
+        return self._try(moment, entry, future, step)
 
     def end(
         self,
         moment: Moment,
         transactional_id: str,
         asking: ProducerIdentity,
-        asker: AskerT,
+        future: FutureT,
         *,
         is_commit: bool,
         protocol: int,
-    ) -> Effects[AskerT]:
+    ) -> Effects[FutureT]:
         """See `TransactionService.end`."""
         entry = self._entries.get(transactional_id)
         if entry is None:
-            return _unknown(asker, asking)
+            return _unknown(future, asking)
 
         def step(moment: Moment) -> tuple[Transaction | None, object]:
-            now_ms, new_id = moment.wall_ms, self._world.new_id
+            now_ms, new_id = moment.wall_ms, self._deps.new_id
             if protocol >= SECOND_PROTOCOL:
-                ended = transitions.ended_for_good(entry.known, asking, commits=is_commit, now_ms=now_ms, new_id=new_id)
+                ended = transitions.ended_in_own_epoch(
+                    entry.known, asking, commits=is_commit, now_ms=now_ms, new_id=new_id
+                )
             else:
                 ended = transitions.ended(entry.known, asking, commits=is_commit, now_ms=now_ms)
             return ended, ended.identity_after_markers
 
-        return self._try(moment, entry, asker, step)
+        return self._try(moment, entry, future, step)
 
     def verify_partitions(
-        self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition], asker: AskerT
-    ) -> Effects[AskerT]:
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition], future: FutureT
+    ) -> Effects[FutureT]:
         """See `TransactionService.verify_partitions`."""
         entry = self._entries.get(transactional_id)
         if entry is None:
-            return _unknown(asker, asking)
+            return _unknown(future, asking)
         answer: object
         try:
             known = transitions.between_markers(entry.known, asking)
             answer = [one in known.partitions for one in partitions]
         except TransactionError as error:
             answer = error.with_traceback(None)
-        return Effects(entry, [(asker, answer)], [])
+        return Effects(entry, [(future, answer)], [])
 
-    def _try(self, moment: Moment, entry: Entry[AskerT], asker: AskerT, step: Step) -> Effects[AskerT]:
-        made: _Made[AskerT] = _Made()
-        self._attempt(moment, entry, Attempt(asker, step, moment.now_ms + PARKED_MS), made)
-        return made.effects(entry)
+    def _try(
+        self, moment: Moment, entry: TransactionEntry[FutureT], future: FutureT, step: TransitionStep
+    ) -> Effects[FutureT]:
+        results: _Results[FutureT] = _Results()
+        self._attempt(moment, entry, Attempt(future, step, moment.now_ms + PARKED_MS), results)
+        return results.effects(entry)
 
-    def _attempt(self, moment: Moment, entry: Entry[AskerT], attempt: Attempt[AskerT], made: _Made[AskerT]) -> None:
+    def _attempt(
+        self, moment: Moment, entry: TransactionEntry[FutureT], attempt: Attempt[FutureT], results: _Results[FutureT]
+    ) -> None:
         """Try a command: it is answered, or parked until the markers of the transaction before are written, or an id is
         there."""
-        answer: object = _AGAIN
+        answer: object = _TRY_AGAIN
         try:
-            while answer is _AGAIN:
+            while answer is _TRY_AGAIN:
                 following, answer = attempt.step(moment)
-                self._become(moment, entry, following, made)
+                self._apply_transition(moment, entry, following, results)
         except ConcurrentTransactions as error:
             attempt.refusal = answer = error.with_traceback(None)
             if self._park(moment, entry, attempt):
@@ -180,9 +186,9 @@ class TransactionTable(Generic[AskerT]):
                 return
         except TransactionError as error:
             answer = error.with_traceback(None)
-        made.answers.append((attempt.asker, answer))
+        results.answers.append((attempt.future, answer))
 
-    def _park(self, moment: Moment, entry: Entry[AskerT], attempt: Attempt[AskerT]) -> bool:
+    def _park(self, moment: Moment, entry: TransactionEntry[FutureT], attempt: Attempt[FutureT]) -> bool:
         if attempt.due_ms <= moment.now_ms or len(entry.parked) >= PARKED_MAX:
             return False
         entry.parked.append(attempt)
@@ -195,22 +201,28 @@ class TransactionTable(Generic[AskerT]):
         waiting, self._without_id = list(self._without_id), {}
         return waiting
 
-    def go_on(self, moment: Moment, transactional_id: str) -> Effects[AskerT]:
+    def retry_parked(self, moment: Moment, transactional_id: str) -> Effects[FutureT]:
         """Try the parked commands of a transactional id again."""
         entry = self._entries.get(transactional_id)
         if entry is None:
             return Effects(None, [], [])
-        made: _Made[AskerT] = _Made()
-        self._unpark(moment, entry, made)
+        results: _Results[FutureT] = _Results()
+        self._unpark(moment, entry, results)
         self._forget_unless_known(entry)
-        return made.effects(entry)
+        return results.effects(entry)
 
-    def _unpark(self, moment: Moment, entry: Entry[AskerT], made: _Made[AskerT]) -> None:
+    def _unpark(self, moment: Moment, entry: TransactionEntry[FutureT], results: _Results[FutureT]) -> None:
         parked, entry.parked = entry.parked, []
         for attempt in parked:
-            self._attempt(moment, entry, attempt, made)
+            self._attempt(moment, entry, attempt, results)
 
-    def _become(self, moment: Moment, entry: Entry[AskerT], following: Transaction | None, made: _Made[AskerT]) -> None:
+    def _apply_transition(
+        self,
+        moment: Moment,
+        entry: TransactionEntry[FutureT],
+        following: Transaction | None,
+        results: _Results[FutureT],
+    ) -> None:
         before = entry.known
         if following is None or following is before:
             return
@@ -218,18 +230,18 @@ class TransactionTable(Generic[AskerT]):
         record = StateRecord(encode_key(name), encode_value(following.record()))
         if is_open and len(record.key) + len(record.value or b"") > self._settings.record_max_bytes:
             raise TransactionTooLarge(f"{name}: {len(following.partitions)} partitions")
-        made.records.append(record)
+        results.records.append(record)
         entry.known = following
         self._entries[name] = entry
         if is_open and name not in self._open:
-            self.counters.begun += 1
+            self.counters.started += 1
             self._watch(entry, moment.now_ms + following.timeout_ms, moment.now_ms)
         elif not is_open:
             self._open.pop(name, None)
         if following.is_prepared:
-            made.outbox.append(_due_markers(name, following))
+            results.outbox.append(_due_markers(name, following))
 
-    def _watch(self, entry: Entry[AskerT], due_ms: int, now_ms: int) -> None:
+    def _watch(self, entry: TransactionEntry[FutureT], due_ms: int, now_ms: int) -> None:
         entry.due_ms = due_ms
         self._open[entry.transactional_id] = None
         if self._next_check_ms == NEVER_MS:
@@ -238,33 +250,33 @@ class TransactionTable(Generic[AskerT]):
     # Markers
 
     def complete(
-        self, moment: Moment, transactional_id: str, identity: ProducerIdentity, asker: AskerT
-    ) -> Effects[AskerT]:
+        self, moment: Moment, transactional_id: str, identity: ProducerIdentity, future: FutureT
+    ) -> Effects[FutureT]:
         """End the transaction whose markers are all written; parked commands go on."""
         entry = self._entries.get(transactional_id)
         if entry is None or entry.known is None or entry.known.identity != identity or not entry.known.is_prepared:
-            return Effects(entry, [(asker, None)], [])
+            return Effects(entry, [(future, None)], [])
         if entry.known.state is TransactionState.PREPARE_COMMIT:
             self.counters.committed += 1
         elif entry.known.partitions:  # else nothing had begun (KIP-890)
             self.counters.aborted += 1
-        made: _Made[AskerT] = _Made([(asker, None)])
-        self._become(moment, entry, transitions.completed(entry.known, moment.wall_ms), made)
-        self._unpark(moment, entry, made)
-        return made.effects(entry)
+        results: _Results[FutureT] = _Results([(future, None)])
+        self._apply_transition(moment, entry, transitions.completed(entry.known, moment.wall_ms), results)
+        self._unpark(moment, entry, results)
+        return results.effects(entry)
 
     # Reads
 
-    def describe(self, transactional_id: str, asker: AskerT) -> Effects[AskerT]:
+    def describe(self, transactional_id: str, future: FutureT) -> Effects[FutureT]:
         """See `TransactionService.describe`."""
         entry = self._entries.get(transactional_id)
         if entry is None or entry.known is None:
-            return Effects(entry, [(asker, UnknownTransactionalId(transactional_id))], [])
+            return Effects(entry, [(future, UnknownTransactionalId(transactional_id))], [])
         known = entry.known
         answer = TransactionDescription(
             transactional_id, known.identity, known.state, known.timeout_ms, known.started_ms, known.partitions
         )
-        return Effects(entry, [(asker, answer)], [])
+        return Effects(entry, [(future, answer)], [])
 
     def listings(self) -> list[TransactionListing]:
         """All transactional ids with their states."""
@@ -293,7 +305,7 @@ class TransactionTable(Generic[AskerT]):
         """See `StateTable`."""
         return min(self._parked[0][0] if self._parked else NEVER_MS, self._next_check_ms)
 
-    def expire(self, moment: Moment) -> Iterator[Effects[AskerT]]:
+    def expire(self, moment: Moment) -> Iterator[Effects[FutureT]]:
         """See `StateTable`."""
         while self._parked and self._parked[0][0] <= moment.now_ms:
             _, name = heappop(self._parked)
@@ -301,7 +313,7 @@ class TransactionTable(Generic[AskerT]):
             if entry is not None:
                 over = [one for one in entry.parked if one.due_ms <= moment.now_ms]
                 entry.parked = [one for one in entry.parked if one.due_ms > moment.now_ms]
-                yield Effects(entry, [(one.asker, one.refusal) for one in over], [])
+                yield Effects(entry, [(one.future, one.refusal) for one in over], [])
                 self._forget_unless_known(entry)
         if self._next_check_ms <= moment.now_ms:
             for name in list(self._open):
@@ -312,30 +324,30 @@ class TransactionTable(Generic[AskerT]):
             if self._open:
                 self._next_check_ms = moment.now_ms + self._settings.timeout_check_interval_ms
 
-    def _abort(self, moment: Moment, entry: Entry[AskerT]) -> Effects[AskerT]:
+    def _abort(self, moment: Moment, entry: TransactionEntry[FutureT]) -> Effects[FutureT]:
         """Abort a transaction that has taken too long, and fence its producer; later, if that takes a producer id and
         there is none."""
         assert entry.known is not None
-        made: _Made[AskerT] = _Made()
+        results: _Results[FutureT] = _Results()
         try:
-            following = transitions.fenced(entry.known, moment.wall_ms, self._world.new_id, self._world.protocol())
+            following = transitions.fenced(entry.known, moment.wall_ms, self._deps.new_id, self._deps.protocol())
         except transitions.NeedsProducerId:
-            return made.effects(entry)
+            return results.effects(entry)
         self.counters.timed_out += 1
-        self._become(moment, entry, following, made)
-        return made.effects(entry)
+        self._apply_transition(moment, entry, following, results)
+        return results.effects(entry)
 
-    def _forget_unless_known(self, entry: Entry[AskerT]) -> None:
+    def _forget_unless_known(self, entry: TransactionEntry[FutureT]) -> None:
         """Forget a new transactional id for which no command has succeeded."""
         if entry.known is None and not entry.parked:
             self._entries.pop(entry.transactional_id, None)
 
-    def waiting(self) -> Iterator[AskerT]:
+    def waiting(self) -> Iterator[FutureT]:
         """See `StateTable`."""
         for entry in self._entries.values():
-            yield from (one.asker for one in entry.parked)
+            yield from (one.future for one in entry.parked)
 
-    def sweep(self, moment: Moment, transactional_id: str) -> Effects[AskerT]:
+    def sweep(self, moment: Moment, transactional_id: str) -> Effects[FutureT]:
         """Forget an id that was not used for long."""
         entry = self._entries.get(transactional_id)
         if entry is None or entry.known is None or entry.parked:
@@ -354,7 +366,9 @@ class TransactionTable(Generic[AskerT]):
         if record.value is None:
             self._entries.pop(name, None)
         else:
-            self._entries[name] = Entry(name, Transaction.of(decode_value(memoryview(record.value))))
+            self._entries[name] = TransactionEntry(
+                name, Transaction.from_record(decode_value(memoryview(record.value)))
+            )
 
     def apply_in_transaction(self, producer: StateProducer, record: StateRecord) -> None:
         """See `StateTable`. There is no such record."""
@@ -367,7 +381,7 @@ class TransactionTable(Generic[AskerT]):
     def forget_remnants(self) -> None:
         """See `StateTable`: there are none."""
 
-    def wake(self, moment: Moment) -> Iterator[Effects[AskerT]]:
+    def wake(self, moment: Moment) -> Iterator[Effects[FutureT]]:
         """See `StateTable`. Timeouts ran on meanwhile, by the wall clock; markers of decided transactions are sent out
         again."""
         for name, entry in list(self._entries.items()):
@@ -375,8 +389,8 @@ class TransactionTable(Generic[AskerT]):
             if known is None:
                 continue
             if known.state is TransactionState.ONGOING:
-                left_ms = known.started_ms + known.timeout_ms - moment.wall_ms
-                self._watch(entry, moment.now_ms + max(0, left_ms), moment.now_ms)
+                remaining_ms = known.started_ms + known.timeout_ms - moment.wall_ms
+                self._watch(entry, moment.now_ms + max(0, remaining_ms), moment.now_ms)
             elif known.is_prepared:
                 yield Effects(entry, [], [], outbox=[_due_markers(name, known)])
 
@@ -386,6 +400,6 @@ def _due_markers(transactional_id: str, known: Transaction) -> DueMarkers:
     return DueMarkers(transactional_id, known.identity, is_commit, known.partitions, known.protocol)
 
 
-def _unknown(asker: AskerT, asking: ProducerIdentity) -> Effects[AskerT]:
+def _unknown(future: FutureT, asking: ProducerIdentity) -> Effects[FutureT]:
     refusal = InvalidProducerIdMapping(f"producer id {asking.producer_id} is of no transactional id")
-    return Effects(None, [(asker, refusal)], [])
+    return Effects(None, [(future, refusal)], [])

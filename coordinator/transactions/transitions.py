@@ -118,7 +118,7 @@ class Transaction:
         )
 
     @classmethod
-    def of(cls, record: TransactionRecord) -> Transaction:
+    def from_record(cls, record: TransactionRecord) -> Transaction:
         """The state in a record."""
         return cls(
             record.producer_id,
@@ -156,7 +156,7 @@ def initialised(
         return Transaction(producer_id, FIRST_EPOCH, timeout_ms, empty, now_ms, previous_producer_id=producer_id)
     if known.is_prepared:  # and it may have an identity that it was told of already
         raise ConcurrentTransactions("the transaction before is not over")
-    if expected is not None and not _may_be(known, expected):
+    if expected is not None and not _may_be_producer(known, expected):
         raise ProducerFenced(f"producer {expected.producer_id} is not {known.producer_id}")
     if known.state is TransactionState.ONGOING:
         return fenced(known, now_ms, new_id, protocol)
@@ -190,7 +190,7 @@ def _next_identity(
     raise ProducerFenced(f"epoch {expected.epoch} is neither {known.epoch} nor {known.last_epoch}")
 
 
-def _may_be(known: Transaction, expected: ProducerIdentity) -> bool:
+def _may_be_producer(known: Transaction, expected: ProducerIdentity) -> bool:
     """Whether the producer may be the present one; its epoch is checked later. If an answer was lost, it has the id
     before."""
     if expected.producer_id == known.producer_id:
@@ -201,11 +201,11 @@ def _may_be(known: Transaction, expected: ProducerIdentity) -> bool:
 def fenced(known: Transaction, now_ms: int, new_id: NewId, protocol: int) -> Transaction:
     """Abort an open transaction and fence its producer, as `protocol` has it. Raises NeedsProducerId."""
     if protocol >= SECOND_PROTOCOL:
-        return fenced_for_good(known, now_ms, new_id)
-    return _fenced_at_first(known, now_ms)
+        return fenced_in_own_epoch(known, now_ms, new_id)
+    return _fenced_in_first_protocol(known, now_ms)
 
 
-def _fenced_at_first(known: Transaction, now_ms: int) -> Transaction:
+def _fenced_in_first_protocol(known: Transaction, now_ms: int) -> Transaction:
     """Abort an open transaction in an epoch that its producer does not have.
 
     The producer may ask for that epoch, unless another producer was there before: Apache Kafka's brokers fence as in
@@ -241,7 +241,7 @@ def with_partitions(
     """
     if known is not None and known.is_prepared:
         raise ConcurrentTransactions("the transaction before is not over")
-    known = _of_its_producer(known, asking)
+    known = _checked(known, asking)
     is_open = known.state is TransactionState.ONGOING
     wanted = known.partitions.union(partitions) if is_open else frozenset(partitions)
     if is_open and wanted == known.partitions:
@@ -259,13 +259,13 @@ def with_partitions(
 
 def between_markers(known: Transaction | None, asking: ProducerIdentity) -> Transaction:
     """The state, for the present producer and while no transaction is being ended; raises as `with_partitions`."""
-    known = _of_its_producer(known, asking)
+    known = _checked(known, asking)
     if known.is_prepared:
         raise ConcurrentTransactions("the transaction before is not over")
     return known
 
 
-def _of_its_producer(known: Transaction | None, asking: ProducerIdentity) -> Transaction:
+def _checked(known: Transaction | None, asking: ProducerIdentity) -> Transaction:
     if known is None or known.producer_id != asking.producer_id:
         raise InvalidProducerIdMapping(f"producer id {asking.producer_id} is not of this transactional id")
     if known.epoch != asking.epoch:
@@ -281,7 +281,7 @@ def ended(known: Transaction | None, asking: ProducerIdentity, *, commits: bool,
 
     Raises InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState, ConcurrentTransactions.
     """
-    known = _of_its_producer(known, asking)
+    known = _checked(known, asking)
     wanted = TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT
     if known.state is TransactionState.ONGOING:
         return replace(
@@ -295,13 +295,13 @@ def ended(known: Transaction | None, asking: ProducerIdentity, *, commits: bool,
         return known
     if known.state is wanted:
         raise ConcurrentTransactions("its markers are being written")
-    raise InvalidTransactionState(f"what is {known.state.name} cannot be {wanted.name}")
+    raise InvalidTransactionState(f"a transaction in state {known.state.name} cannot become {wanted.name}")
 
 
 # EndTxn from version 5 on (KIP-890)
 
 
-def ended_for_good(
+def ended_in_own_epoch(
     known: Transaction | None,
     asking: ProducerIdentity,
     *,
@@ -321,19 +321,19 @@ def ended_for_good(
     if known.is_prepared:
         raise ConcurrentTransactions("its markers are being written")
     wanted = TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT
-    if _asks_again(known, asking):
+    if _repeats_end(known, asking):
         if known.state is not _COMPLETE[wanted]:
-            raise InvalidTransactionState(f"what is {known.state.name} was not to be {wanted.name}")
+            raise InvalidTransactionState(f"a transaction in state {known.state.name} was not to become {wanted.name}")
         return known
     if _had_id_before(known, asking):
         raise ProducerFenced(f"producer {asking.producer_id} has another id now")
-    known = _of_its_producer(known, asking)
+    known = _checked(known, asking)
     if commits and known.state is not TransactionState.ONGOING:
         raise InvalidTransactionState(f"a transaction in state {known.state.name} cannot be committed")
-    return _decided_for_good(known, wanted, now_ms, new_id)
+    return _decided_in_own_epoch(known, wanted, now_ms, new_id)
 
 
-def _asks_again(known: Transaction, asking: ProducerIdentity) -> bool:
+def _repeats_end(known: Transaction, asking: ProducerIdentity) -> bool:
     """Whether the producer repeats an EndTxn whose answer was lost: it has the epoch, or the id, of before that end.
 
     The end was of the second protocol, or it fenced this producer. In the first protocol the epoch before may be
@@ -352,15 +352,15 @@ def _had_id_before(known: Transaction, asking: ProducerIdentity) -> bool:
     return is_exhausted and asking.producer_id == known.previous_producer_id
 
 
-def fenced_for_good(known: Transaction, now_ms: int, new_id: NewId = no_id) -> Transaction:
+def fenced_in_own_epoch(known: Transaction, now_ms: int, new_id: NewId = no_id) -> Transaction:
     """Abort an open transaction in the epoch after its producer's; the producer may ask for that epoch (KIP-890).
 
     Raises NeedsProducerId.
     """
-    return _decided_for_good(known, TransactionState.PREPARE_ABORT, now_ms, new_id)
+    return _decided_in_own_epoch(known, TransactionState.PREPARE_ABORT, now_ms, new_id)
 
 
-def _decided_for_good(known: Transaction, state: TransactionState, now_ms: int, new_id: NewId) -> Transaction:
+def _decided_in_own_epoch(known: Transaction, state: TransactionState, now_ms: int, new_id: NewId) -> Transaction:
     """Decide the transaction in the next epoch. The greatest epoch is in markers only: after it the producer has
     another id."""
     return replace(

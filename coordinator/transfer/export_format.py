@@ -13,7 +13,7 @@ from coordinator.errors import TransferRefused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WHAT: Final = "kafkawire metadata"
+FILE_TYPE: Final = "kafkawire metadata"
 VERSION: Final = 1
 
 
@@ -53,7 +53,7 @@ class Export:
 
 def encode_export(export: Export) -> bytes:
     """The whole file. Raises TransferRefused for a node that is damaged."""
-    head = _Head(export=WHAT, v=VERSION, cluster_id=export.cluster_id, nodes=len(export.nodes))
+    head = _Head(export=FILE_TYPE, v=VERSION, cluster_id=export.cluster_id, nodes=len(export.nodes))
     body = b"".join(line + b"\n" for line in [msgspec.json.encode(head), *map(_line, export.nodes)])
     return body + msgspec.json.encode(_Tail(_digest(body))) + b"\n"
 
@@ -91,8 +91,10 @@ def _head(line: bytes) -> _Head:
         head = msgspec.json.decode(line, type=_Head)
     except msgspec.MsgspecError:
         raise TransferRefused("this is no export of a cluster's metadata") from None
-    if head.export != WHAT or head.v != VERSION:
-        raise TransferRefused(f"the export has the format {head.export} {head.v}; this version knows {WHAT} {VERSION}")
+    if head.export != FILE_TYPE or head.v != VERSION:
+        raise TransferRefused(
+            f"the export has the format {head.export} {head.v}; this version knows {FILE_TYPE} {VERSION}"
+        )
     return head
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from coordinator.api import ClusterImage, PartitionState
-    from coordinator.metadata.history import Followed
+    from coordinator.metadata.history import HistoryPosition
     from coordinator.metadata_store.store import MetadataStore
 
 JUMP: Final = 2**20
@@ -53,30 +53,30 @@ OTHER_WRITER: Final = "another process writes to the metadata store: stop it, an
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The store as it is. `begun`: the history of an acceptance that was not finished. `digests`: of changes that are
-    kept, by number."""
+class StoreContent:
+    """The store as it is. `unfinished`: the history of an acceptance that was not finished. `digests`: of the kept
+    changes, by number."""
 
     image: ClusterImage
     next_producer_id: int
     registered: Sequence[str]
     digests: dict[int, str]
-    begun: History | None = None
+    unfinished: History | None = None
 
-    def contradictions(self, followed: Iterable[Followed]) -> list[str]:
+    def contradictions(self, followed: Iterable[HistoryPosition]) -> list[str]:
         """The reasons, from the followed changes of brokers, why the store must have been rolled back."""
         image = self.image
         found = (contradiction(one, image.history, image.version, self.digests.get(one.change, "")) for one in followed)
         return sorted({one for one in found if one is not None})
 
 
-async def look(store: MetadataStore) -> Found:
+async def read_store(store: MetadataStore) -> StoreContent:
     """Read all of the store. Raises AcceptanceRefused, CannotStart, and the errors of the store."""
     await store.sync()
     [cluster, accepting, producers] = await store.read_many([paths.CLUSTER, paths.ACCEPTING, paths.PRODUCER_IDS])
-    begun = None
+    unfinished = None
     if accepting is not None:
-        cluster_id, begun = decode_accepting(paths.ACCEPTING, accepting.value)
+        cluster_id, unfinished = decode_accepting(paths.ACCEPTING, accepting.value)
     elif cluster is not None:
         cluster_id, _ = decode_cluster(paths.CLUSTER, cluster.value)
     else:
@@ -87,14 +87,14 @@ async def look(store: MetadataStore) -> Found:
     numbers = [number_of(name) for name in await store.children(paths.CHANGES)]
     values = zip(numbers, await store.read_many([paths.change(number) for number in numbers]), strict=True)
     digests = {number: digest_of(node.value) for number, node in values if node is not None}
-    return Found(image, next_id, registered, digests, begun)
+    return StoreContent(image, next_id, registered, digests, unfinished)
 
 
-def next_history(found: Found, followed: Sequence[Followed], random: Random) -> History:
+def next_history(found: StoreContent, followed: Sequence[HistoryPosition], random: Random) -> History:
     """The history that is to begin, above all that any broker may have used. Raises AcceptanceRefused when numbers are
     used up."""
-    if found.begun is not None:
-        return found.begun
+    if found.unfinished is not None:
+        return found.unfinished
     image, known = found.image, found.image.history
     jump = JUMP
     while any(2 * (one.change - image.version + 1) > jump for one in followed):
@@ -119,7 +119,7 @@ def _states(image: ClusterImage) -> Iterator[PartitionState]:
     return (state for topic in image.topics_by_id.values() for state in topic.partitions)
 
 
-async def accept(store: MetadataStore, found: Found, history: History) -> None:
+async def accept(store: MetadataStore, found: StoreContent, history: History) -> None:
     """Begin the history. Raises AcceptanceRefused while brokers are registered, CannotStart, and the errors of the
     store: then the acceptance is to be called again."""
     if found.registered:
@@ -127,7 +127,7 @@ async def accept(store: MetadataStore, found: Found, history: History) -> None:
         raise AcceptanceRefused(f"stop the brokers first, and wait for their sessions to end: {names}")
     cluster_id = found.image.cluster_id
     try:
-        if found.begun is None:
+        if found.unfinished is None:
             await _begin(store, found.image, history)
         await _raise_all(store, cluster_id, history)
         await _drop_changes(store)
@@ -140,12 +140,12 @@ async def _begin(store: MetadataStore, image: ClusterImage, history: History) ->
     """Begin the acceptance: no broker starts from here on, and no broker that has loaded the store can write, as the
     next change is taken."""
     node = await store.get(paths.CLUSTER)
-    begun: list[Operation] = [
+    operations: list[Operation] = [
         Delete(paths.CLUSTER, node.version),
         Create(paths.ACCEPTING, encode_accepting(image.cluster_id, history)),
         Create(paths.change(image.version + 1), _marker(history)),
     ]
-    await commit(store, begun)
+    await commit(store, operations)
 
 
 async def _raise_all(store: MetadataStore, cluster_id: str, history: History) -> None:
@@ -190,8 +190,8 @@ def raised(state: PartitionState, history: History) -> PartitionState:
     )
     if len(state.replicas) == 1:
         return raised
-    marks = tuple((one, *NO_LOG) for one in sorted(state.replicas))
-    return replace(raised, isr=state.replicas, elr=(), marks=marks, recount=True)
+    suspect_replicas = tuple((one, *NO_LOG) for one in sorted(state.replicas))
+    return replace(raised, isr=state.replicas, elr=(), suspect_replicas=suspect_replicas, recount=True)
 
 
 async def _drop_changes(store: MetadataStore) -> None:
@@ -199,8 +199,8 @@ async def _drop_changes(store: MetadataStore) -> None:
     its image ends with."""
     names = (await store.children(paths.CHANGES))[:-1]
     for start in range(0, len(names), BATCH_OPERATIONS_MAX):
-        some = names[start : start + BATCH_OPERATIONS_MAX]
-        await commit(store, [Delete(f"{paths.CHANGES}/{name}") for name in some])
+        batch = names[start : start + BATCH_OPERATIONS_MAX]
+        await commit(store, [Delete(f"{paths.CHANGES}/{name}") for name in batch])
 
 
 async def _finish(store: MetadataStore, cluster_id: str, history: History) -> None:
@@ -208,13 +208,15 @@ async def _finish(store: MetadataStore, cluster_id: str, history: History) -> No
     [known, producers, features] = await store.read_many([paths.HISTORY, paths.PRODUCER_IDS, paths.FEATURES])
     value, ids = encode_history(history), encode_producer_ids(history.next_producer_id)
     epoch = encode_controller_epoch(NO_CONTROLLER, history.controller_epoch, image.extra_of(paths.CONTROLLER_EPOCH))
-    begins = Create(paths.HISTORY, value) if known is None else Put(paths.HISTORY, value, known.version)
-    gives = Create(paths.PRODUCER_IDS, ids) if producers is None else Put(paths.PRODUCER_IDS, ids, producers.version)
+    new_history = Create(paths.HISTORY, value) if known is None else Put(paths.HISTORY, value, known.version)
+    new_producer_ids = (
+        Create(paths.PRODUCER_IDS, ids) if producers is None else Put(paths.PRODUCER_IDS, ids, producers.version)
+    )
     versions = () if features is None else range(features.version, features.version + FEATURES_RAISES)
     last: list[Operation] = [
         Delete(paths.ACCEPTING, 0),
-        begins,
-        gives,
+        new_history,
+        new_producer_ids,
         Put(paths.CONTROLLER_EPOCH, epoch, image.singles[paths.CONTROLLER_EPOCH].version),
         *(Put(paths.FEATURES, features.value, version) for version in versions if features is not None),
         Create(paths.CLUSTER, encode_cluster(cluster_id)),

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage
     from coordinator.metadata_store.store import MetadataStore
 
-OF_SESSIONS: Final = (paths.BROKERS, paths.CONTROLLER)
-OF_ZOOKEEPER: Final = "/zookeeper"  # at the root of its tree
+SESSION_PATHS: Final = (paths.BROKERS, paths.CONTROLLER)
+ZOOKEEPER_PATH: Final = "/zookeeper"  # at the root of its tree
 RAISES_MAX: Final = BATCH_OPERATIONS_MAX // 2
 
 
-async def take_out(store: MetadataStore) -> Export:
+async def export_metadata(store: MetadataStore) -> Export:
     """Export everything, if no broker runs on the store. Raises TransferRefused, CannotStart, and the errors of the
     store."""
     await store.sync()
@@ -45,7 +45,7 @@ async def take_out(store: MetadataStore) -> Export:
         raise TransferRefused("the metadata store has no cluster") from None
     await _refuse_running(store)
     before = await store.children_of_many([paths.CHANGES])
-    found = await _all_paths(store, to_leave=(*OF_SESSIONS, paths.CHANGES))
+    found = await _all_paths(store, to_leave=(*SESSION_PATHS, paths.CHANGES))
     nodes = zip(found, await store.read_many(found), strict=True)
     export = Export(cluster_id, [ExportedNode(path, node.version, node.value) for path, node in nodes if node])
     await _refuse_running(store)
@@ -66,10 +66,10 @@ async def _all_paths(store: MetadataStore, to_leave: Collection[str]) -> list[st
     found, level = list[str](), [""]
     while level:
         names = await store.children_of_many(level)
-        below = [f"{parent}/{name}" for parent, some in zip(level, names, strict=True) for name in some]
+        below = [f"{parent}/{name}" for parent, children in zip(level, names, strict=True) for name in children]
         found += below
-        level = [path for path in below if path not in to_leave and path != OF_ZOOKEEPER]
-    return sorted(path for path in found if path not in (OF_ZOOKEEPER, paths.CONTROLLER))
+        level = [path for path in below if path not in to_leave and path != ZOOKEEPER_PATH]
+    return sorted(path for path in found if path not in (ZOOKEEPER_PATH, paths.CONTROLLER))
 
 
 def image_of(export: Export) -> ClusterImage:
@@ -82,7 +82,7 @@ def image_of(export: Export) -> ClusterImage:
     return folded(empty(export.cluster_id), 0, logged)
 
 
-async def put_in(store: MetadataStore, export: Export, digest: str) -> ClusterImage:
+async def import_metadata(store: MetadataStore, export: Export, digest: str) -> ClusterImage:
     """Import into a store that is empty, or has an unfinished import of the same file. The node that makes it a cluster
     comes last: until then no broker starts on it. Return the image of the import.
 
@@ -99,9 +99,11 @@ async def put_in(store: MetadataStore, export: Export, digest: str) -> ClusterIm
     while batch := first_batch(operations):
         await _write(store, batch)
         operations = operations[len(batch) :]
-    ends = [one for node in export.nodes if node.path in last - {paths.HISTORY} for one in _with_its_version(node)]
-    begins = Create(paths.HISTORY, encode_history(_next_history(export, digest)))
-    await _write(store, [Delete(paths.IMPORT), begins, *ends])
+    last_nodes = [
+        one for node in export.nodes if node.path in last - {paths.HISTORY} for one in _with_its_version(node)
+    ]
+    new_history = Create(paths.HISTORY, encode_history(_next_history(export, digest)))
+    await _write(store, [Delete(paths.IMPORT), new_history, *last_nodes])
     return image
 
 
@@ -118,12 +120,12 @@ async def _begin(store: MetadataStore, digest: str) -> None:
     try:
         found = decode_import(paths.IMPORT, (await store.get(paths.IMPORT)).value)
     except NoNode:
-        names = [name for name in await store.children("") if f"/{name}" != OF_ZOOKEEPER]
+        names = [name for name in await store.children("") if f"/{name}" != ZOOKEEPER_PATH]
         if names:
             there = "a cluster" if paths.CLUSTER[1:] in names else f"other nodes: {', '.join(names)}"
             raise TransferRefused(f"the metadata store has {there}; an import needs one that is empty") from None
-        marked = [*(Create(path, b"") for path in PARENTS), Create(paths.IMPORT, encode_import(digest))]
-        await _write(store, marked)
+        first = [*(Create(path, b"") for path in PARENTS), Create(paths.IMPORT, encode_import(digest))]
+        await _write(store, first)
     else:
         if found != digest:
             raise TransferRefused("the metadata store has an unfinished import of another file")

@@ -57,13 +57,13 @@ def check_produced(
     records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool, origin: Origin = Origin.CLIENT
 ) -> BatchHeader:
     """Do the stateless checks of a batch (RULES W4), in Kafka's order; returns its header, raises `engine.errors`."""
-    header = _beyond_doubt(records, limits, now_ms, _ANY_CODEC if allow_zstd else _NO_ZSTD)
+    header = _usual_header(records, limits, now_ms, _ANY_CODEC if allow_zstd else _NO_ZSTD)
     if header is not None:
         return header
     return _checked(records, limits, now_ms, allow_zstd=allow_zstd, is_client=origin is Origin.CLIENT)
 
 
-def _beyond_doubt(records: memoryview, limits: ProduceLimits, now_ms: int, codec_id_max: int) -> BatchHeader | None:
+def _usual_header(records: memoryview, limits: ProduceLimits, now_ms: int, codec_id_max: int) -> BatchHeader | None:
     """The header of a usual batch that passes all checks at once; None: do the checks one by one."""
     size_bytes = len(records)
     if size_bytes < HEADER_SIZE_BYTES or size_bytes > limits.max_message_size_bytes:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from engine.api import Origin, TopicPartition
+from engine.api import Origin, TopicIdPartition
 from engine.batches.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -33,10 +33,10 @@ from engine.log_config import CompressionType, LogConfig
 
 ERRORS_MAX = 1000  # of one batch
 ERRORS_SHOWN = 3  # in the error message
-LOOKED_AT_ONCE_MAX = 32  # records: some 20 us, less than the cost of a trip to a worker
+VALIDATED_AT_ONCE_MAX = 32  # records: some 20 us, less than the cost of a trip to a worker
 
 # Raises the error of a refused batch, or returns the batch to store instead; None: store the batch as it is.
-Examination = Callable[[], memoryview | None]
+Validation = Callable[[], memoryview | None]
 
 _CODECS = {
     CompressionType.PRODUCER: None,
@@ -61,7 +61,7 @@ class RecordRules(NamedTuple):
     has_gaps: bool = False  # batches may have gaps, after compaction
 
     @classmethod
-    def of(cls, partition: TopicPartition, config: LogConfig) -> "RecordRules | None":
+    def of(cls, partition: TopicIdPartition, config: LogConfig) -> "RecordRules | None":
         """The rules of a topic; None: its records need no validation and no recompression."""
         codec = _CODECS[config.compression_type]
         if codec is None and not config.requires_keys and not config.index_keys:
@@ -73,32 +73,32 @@ class RecordRules(NamedTuple):
         return cls(name, config.requires_keys, config.requires_keys or config.index_keys, codec, level, *sizes)
 
     @property
-    def of_kept(self) -> "RecordRules":
+    def for_append_at_offset(self) -> "RecordRules":
         """The rules for appends at offset, which store batches unchanged or refuse them."""
         return self._replace(codec=None, has_gaps=True)
 
-    def examination(self, batch: memoryview, header: BatchHeader, origin: Origin = Origin.CLIENT) -> Examination | None:
+    def validation(self, batch: memoryview, header: BatchHeader, origin: Origin = Origin.CLIENT) -> Validation | None:
         """The job for a worker; None: no job is needed. A few records are validated at once, which may raise."""
         if header.is_control:
             return None
         has_other_codec = self.codec is not None and header.codec_id != self.codec
         if not has_other_codec and (origin is not Origin.CLIENT or not self.reads_keys):
             return None
-        examine = partial(self._examine, batch, header)
-        if has_other_codec or header.codec_id or header.record_count > LOOKED_AT_ONCE_MAX:
-            return examine
-        examine()
+        validate = partial(self._validate, batch, header)
+        if has_other_codec or header.codec_id or header.record_count > VALIDATED_AT_ONCE_MAX:
+            return validate
+        validate()
         return None
 
-    def _examine(self, batch: memoryview, header: BatchHeader) -> memoryview | None:
+    def _validate(self, batch: memoryview, header: BatchHeader) -> memoryview | None:
         body = bytes(decompress(header.codec_id, batch[HEADER_SIZE_BYTES:]))
         if self.reads_keys:
             self._check_keys(body, header)
         if self.codec is None or header.codec_id == self.codec:
             return None
-        return self._compressed_anew(body, header, self.codec)
+        return self._recompressed(body, header, self.codec)
 
-    def _compressed_anew(self, body: bytes, header: BatchHeader, codec: Codec) -> memoryview:
+    def _recompressed(self, body: bytes, header: BatchHeader, codec: Codec) -> memoryview:
         """Recompress the batch, and check its new size, as UnifiedLog.append does. Raises InvalidRecord,
         MessageTooLarge, RecordListTooLarge."""
         if header.record_count * RECORD_SIZE_MIN_BYTES > len(body):
@@ -106,8 +106,8 @@ class RecordRules(NamedTuple):
         packed = compress(codec, body, self.level)
         size_bytes = HEADER_SIZE_BYTES + len(packed)
         if size_bytes > self.message_size_max_bytes:
-            told = f"batch of {size_bytes} bytes once it is {codec.name.lower()}"
-            raise MessageTooLarge(f"{told}, at most {self.message_size_max_bytes} allowed")
+            batch = f"batch of {size_bytes} bytes once it is {codec.name.lower()}"
+            raise MessageTooLarge(f"{batch}, at most {self.message_size_max_bytes} allowed")
         if size_bytes > self.segment_size_bytes:
             raise RecordListTooLarge(f"batch of {size_bytes} bytes in segments of {self.segment_size_bytes}")
         attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT) | codec

@@ -1,22 +1,21 @@
-"""The parts of commit batches: pending appends, a partition's share of a commit batch, and the limit of the queue."""
+"""The parts of commit batches: pending appends, and a partition's share of a commit batch."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
 import trio
 
-from engine.api import NO_TIMESTAMP_MS, AbortedTransaction, AppendResult, Marker, Outcome, TopicPartition
+from engine.api import NO_TIMESTAMP_MS, AbortedTransaction, AppendResult, Marker, Outcome, TopicIdPartition
 from engine.batches.batch import TRANSACTIONAL_BIT, BatchHeader
-from engine.batches.record_checks import Examination
-from engine.errors import EngineError, Overloaded
+from engine.batches.record_checks import Validation
+from engine.errors import EngineError
 from engine.logs.log import Log
 from engine.logs.producers.snapshot import Snapshot
 from engine.logs.producers.state import EndedTransaction, Producer, ProducerTable
 from engine.logs.segments.chunk import Chunk
 from engine.logs.segments.position import LogPosition
 
-HANGS_AFTER_S = 2.0
 _result_of: Callable[[tuple[int, int, int, int]], AppendResult] = partial(tuple.__new__, AppendResult)  # spares a call
 
 
@@ -27,7 +26,6 @@ class Append:
         "_callback",
         "_on_released",
         "_outcome",
-        "examination",
         "header",
         "hurries",
         "is_settled",
@@ -35,6 +33,7 @@ class Append:
         "records",
         "role",
         "size_bytes",
+        "validation",
         "wants_all",
     )
 
@@ -54,7 +53,7 @@ class Append:
         self.records: memoryview | None = records  # until no job reads them any more
         self.header = header
         self.size_bytes = len(records)
-        self.examination: Examination | None = None  # validation or recompression of its records, before the write
+        self.validation: Validation | None = None  # validation or recompression of its records, before the write
         self.is_settled = False
         self._outcome: AppendResult | EngineError | None = None
         self._callback: Callable[[], None] | None = None
@@ -139,14 +138,13 @@ class PartitionShare:
     """A partition's share of a commit batch.
 
     `must_sync`: it counts only after a sync. `rolls`: a new segment begins in it. `end`: the log end behind it, after
-    it is written. `begun`: producer ids of transactions that begin in it, by first offset; `ended`: transactions that
+    it is written. `started`: producer ids of transactions that begin in it, by first offset; `ended`: transactions that
     end in it.
     """
 
     __slots__ = (
         "appends",
         "before_offset",
-        "begun",
         "chunks",
         "end",
         "ended",
@@ -157,6 +155,7 @@ class PartitionShare:
         "rejected",
         "rolls",
         "size_bytes",
+        "started",
         "undo",
     )
 
@@ -170,7 +169,7 @@ class PartitionShare:
         self.before_offset = end.offset
         self.end: LogPosition = end
         self.undo: list[Undo] = []
-        self.begun: dict[int, int] = {}
+        self.started: dict[int, int] = {}
         self.ended: list[EndedTransaction] = []
         self.has_marker = False
         self.must_sync = True
@@ -203,7 +202,7 @@ class PartitionShare:
         before = producers.apply(header)
         self.undo.append(Undo(header.base_offset, producer_id, before))
         if header.attributes & TRANSACTIONAL_BIT and (before is None or before.transaction_from < 0):
-            self.begun[header.base_offset] = producer_id
+            self.started[header.base_offset] = producer_id
 
     def end_transaction(self, header: BatchHeader, marker: Marker, producers: ProducerTable) -> None:
         """Note a marker that goes to the log."""
@@ -246,7 +245,7 @@ class PartitionShare:
 class Owner(Protocol):
     """Interface of a partition for the group committer. All calls come from the loop."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
 
     def stage(self, appends: list[Append]) -> PartitionShare | None:
         """Check and stamp the appends against the present state. Single appends may be refused; None: all are."""
@@ -257,114 +256,9 @@ class Owner(Protocol):
     def stopped_waiting(self) -> None:
         """Note that an append no longer waits for other replicas."""
 
-    def confirm(self, told: Callable[[bool], None]) -> None:
+    def confirm(self, on_confirmed: Callable[[bool], None]) -> None:
         """Confirm a read, see `engine.api.PartitionLog.confirm`."""
 
     def written(self, part: PartitionShare) -> None: ...
     def durable(self, part: PartitionShare) -> None: ...
     def failed(self, part: PartitionShare, error: str) -> None: ...
-
-
-class QueueBudget:
-    """Limit of the bytes of appends to one log dir, queued or in flight; and the same limit again for appends that wait
-    for a transaction verification.
-
-    The two are counted apart: the coordinator's own appends, which end that wait, need room in the queue.
-    """
-
-    __slots__ = ("_full_since_s", "_lot", "_max_bytes", "used_bytes", "waiting_bytes")
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._lot = trio.lowlevel.ParkingLot()
-        self._full_since_s: float | None = None  # without room since then, and nothing was written since
-        self.used_bytes = 0
-        self.waiting_bytes = 0
-
-    def take(self, size_bytes: int) -> None:
-        """Take room for an append, else raise Overloaded. With an empty queue a batch of any size has room."""
-        if self.used_bytes and self.used_bytes + size_bytes > self._max_bytes:
-            raise Overloaded(f"{self.used_bytes} bytes are waiting to be written")
-        self._add(size_bytes)
-
-    def take_waiting(self, size_bytes: int) -> None:
-        """Take room for an append that waits for its verification; raises as `take` does."""
-        if self.waiting_bytes and self.waiting_bytes + size_bytes > self._max_bytes:
-            raise Overloaded(f"{self.waiting_bytes} bytes are waiting for their transactions")
-        self.waiting_bytes += size_bytes
-
-    def queue_waiting(self, size_bytes: int) -> None:
-        """Queue a waiting append, even if the queue is full: it was accepted before."""
-        self.waiting_bytes -= size_bytes
-        self._add(size_bytes)
-
-    def give_waiting_back(self, size_bytes: int) -> None:
-        self.waiting_bytes -= size_bytes
-
-    def _add(self, size_bytes: int) -> None:
-        self.used_bytes += size_bytes
-        if self._full_since_s is None and not self.has_room:
-            self._full_since_s = trio.current_time()
-
-    def give_back(self, size_bytes: int) -> None:
-        self.used_bytes -= size_bytes
-        if self._full_since_s is None:
-            return
-        if self.has_room:
-            self._full_since_s = None
-            self._lot.unpark_all()
-        else:
-            self._full_since_s = trio.current_time()
-
-    @property
-    def has_room(self) -> bool:
-        """Whether at most half of the limit is used."""
-        return self.used_bytes * 2 <= self._max_bytes
-
-    @property
-    def hangs(self) -> bool:
-        """Whether there was no room, and nothing was written, for HANGS_AFTER_S: appends to other log dirs must not
-        wait for this disk."""
-        return self._full_since_s is not None and trio.current_time() - self._full_since_s > HANGS_AFTER_S
-
-    async def wait_for_room(self) -> None:
-        """Return when there is room, at once if there is now."""
-        while not self.has_room:
-            await self._lot.park()
-
-
-class Room:
-    """Back-pressure over all log dirs: true if appends are accepted.
-
-    A full queue of a log dir that hangs does not count while another log dir has room.
-    """
-
-    __slots__ = ("_budgets",)
-
-    def __init__(self, budgets: Sequence[QueueBudget]) -> None:
-        self._budgets = budgets
-
-    def __bool__(self) -> bool:
-        return not self._full()
-
-    def _full(self) -> list[QueueBudget]:
-        """The full queues to wait for; empty: there is room."""
-        full = [one for one in self._budgets if not one.has_room]
-        if len(full) == len(self._budgets):
-            return full
-        return [one for one in full if not one.hangs]
-
-    async def wait(self) -> None:
-        """Return when there is room, at once if there is now."""
-        while full := self._full():
-            with trio.move_on_after(HANGS_AFTER_S):
-                await full[0].wait_for_room()
-
-
-class Attendance:
-    """Flag of the hub. `is_held`: the hub writes the queued appends itself soon, so that no task is woken for them."""
-
-    __slots__ = ("is_held",)
-
-    def __init__(self) -> None:
-        self.is_held = False

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import trio
 
-from engine.commit.appends import Attendance, QueueBudget
+from engine.commit.backpressure import CommitBatchHold, QueueBudget
 from engine.commit.flusher import Flusher
 from engine.commit.group_committer import GroupCommitter
 from engine.commit.journal import Found, Journal
 from engine.commit.journal_format import Barrier, BarrierKind
-from engine.commit.replay import end_by
+from engine.commit.replay import apply_barrier
 from engine.commit.syncer import Syncer
 from engine.commit.writer import Writer
 from engine.compaction_horizon import CompactionHorizon
@@ -76,13 +76,13 @@ class CommitLog:
     """The commit log of one log dir. `logs`: the open logs. Arguments `names` are names of partition directories."""
 
     def __init__(
-        self, disk: Disk, budget: QueueBudget, attendance: Attendance, has_too_many_files_open: Callable[[], bool]
+        self, disk: Disk, budget: QueueBudget, hold: CommitBatchHold, has_too_many_files_open: Callable[[], bool]
     ) -> None:
         self.disk = disk
         self.budget = budget
         statistics, writer = CommitStatistics(), Writer(disk)
         self.syncer = Syncer(disk, writer, statistics, has_too_many_files_open)
-        self.committer = GroupCommitter(disk, budget, attendance, writer, self.syncer, statistics)
+        self.committer = GroupCommitter(disk, budget, hold, writer, self.syncer, statistics)
         self.flusher = Flusher(disk.sync)
         self.logs: dict[PartitionKey, Log] = {}
         self._decided: dict[PartitionKey, Callable[[], Decided]] = {}
@@ -92,7 +92,7 @@ class CommitLog:
         self._checkpointing = trio.Lock()
         self._expected: dict[_ExpectedGaps, None] = {}  # to be noted, in the order of the requests
         self._not_recovered: set[str] = set()
-        self._let_go: set[str] = set()  # by this process
+        self._released: set[str] = set()  # by this process
         self._suspect: set[str] = set()  # not opened since the journal was found damaged
         self._wanted = trio.Event()
 
@@ -125,13 +125,13 @@ class CommitLog:
     def last_known(self, key: PartitionKey, name: str, stored: Stored, *, has_others: bool) -> LastKnown:
         """The known state of a partition that is about to be opened. `has_others`: other replicas are in sync."""
         point = self.points.get(key, PartitionCheckpoint())
-        is_clean, may_truncate, was_let_go = (
+        is_clean, may_truncate, was_released = (
             name not in self._not_recovered,
             name not in self._suspect,
-            name in self._let_go,
+            name in self._released,
         )
         return LastKnown(
-            is_clean, point, stored, may_truncate=may_truncate, has_others=has_others, was_let_go=was_let_go
+            is_clean, point, stored, may_truncate=may_truncate, has_others=has_others, was_released=was_released
         )
 
     def had(self, key: PartitionKey) -> bool:
@@ -148,9 +148,9 @@ class CommitLog:
         damage."""
         self.logs[key] = log
         self._decided[key] = decided
-        self.lacks(key, log, log.dropped)
+        self.note_dropped(key, log, log.dropped)
         self._suspect.discard(name)
-        self._let_go.discard(name)
+        self._released.discard(name)
         if log.damaged_from is None:
             self._not_recovered.discard(name)
         if log.flushed_offset or log.damaged_from is not None:
@@ -182,10 +182,10 @@ class CommitLog:
         if not known.may_truncate:
             self._suspect.add(name)
 
-    def let_go(self, names: Collection[str]) -> None:
+    def note_released(self, names: Collection[str]) -> None:
         """Note logs that were closed and may be opened again: their files are scanned then."""
         self._not_recovered.update(names)
-        self._let_go.update(names)
+        self._released.update(names)
 
     @property
     def has_all_recovered(self) -> bool:
@@ -207,7 +207,7 @@ class CommitLog:
         For `announce` and the announced change: a checkpoint in between would end the barrier before the change.
         """
         with trio.CancelScope(shield=True):
-            async with self.between_checkpoints(), self.committer.between_rounds():
+            async with self.between_checkpoints(), self.committer.between_commit_batches():
                 yield
 
     @asynccontextmanager
@@ -234,7 +234,7 @@ class CommitLog:
         assert self.journal is not None
         write = self.journal.reserve_barrier(barriers)
         if write is None and any(one.kind is BarrierKind.RESET for one in barriers):
-            self.journal.add_slot(await self.disk.run_between_rounds(self.journal.make_slot))
+            self.journal.add_slot(await self.disk.run_between_commit_batches(self.journal.make_slot))
             write = self.journal.reserve_barrier(barriers)
             if write is None:
                 raise StorageError("it does not fit in a slot of the journal")
@@ -243,7 +243,7 @@ class CommitLog:
         else:
             await self.checkpoint_alone(barriers)
         for barrier in barriers:
-            end_by(self.points, barrier)
+            apply_barrier(self.points, barrier)
 
     # Checkpoints
 
@@ -284,7 +284,7 @@ class CommitLog:
         before = self._written
         points = self.advance_points()
         for barrier in announced:
-            end_by(points, barrier)
+            apply_barrier(points, barrier)
         after = Checkpoint(sequence, points, has_lost=bool(self._suspect))
         if after != before:
             await self.disk.run(partial(write_checkpoint, self.disk.filesystem, self.disk.path, after))
@@ -324,7 +324,7 @@ class CommitLog:
         for one in asked:
             self._expected.pop(one, None)
 
-    def lacks(self, key: PartitionKey, log: Log, dropped: CompactionHorizon) -> None:
+    def note_dropped(self, key: PartitionKey, log: Log, dropped: CompactionHorizon) -> None:
         """Set up to where tombstones and markers of the log may be missing, and forget expected gaps behind its end.
 
         These gaps were noted for batches that were never appended; other batches will take their offsets, so a

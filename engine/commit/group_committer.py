@@ -12,16 +12,17 @@ from typing import NamedTuple
 
 import trio
 
-from engine.commit.appends import Append, Attendance, Owner, PartitionShare, QueueBudget
+from engine.commit.appends import Append, Owner, PartitionShare
+from engine.commit.backpressure import CommitBatchHold, QueueBudget
 from engine.commit.syncer import Syncer
 from engine.commit.writer import Writer
 from engine.errors import StorageError
 from engine.files.disk import Disk
 from engine.stats import CommitStatistics
 
-ROUND_MAX_BYTES = 16 * 1024 * 1024
+COMMIT_BATCH_MAX_BYTES = 16 * 1024 * 1024
 OVERLAP_MIN_BYTES = 64 * 1024  # at least so many are written while a sync is in flight, fewer after it
-LARGE_ROUND = 32  # appends: after a commit batch with so many, other tasks get their turn
+LARGE_COMMIT_BATCH = 32  # appends: after a commit batch with so many, other tasks get their turn
 
 
 class Staged(NamedTuple):
@@ -30,17 +31,17 @@ class Staged(NamedTuple):
     parts: list[PartitionShare]
     appends: int
     size_bytes: int
-    begun_s: float
+    started_s: float
 
 
-class Written(NamedTuple):
+class WrittenBatch(NamedTuple):
     """A commit batch that is written. `parts`: those that need a sync."""
 
     parts: list[PartitionShare]
-    round: Staged
+    staged: Staged
 
 
-class BetweenRounds:
+class BetweenCommitBatches:
     """A block that has the turn of a commit batch. It is no generator: async generators cannot be compiled."""
 
     def __init__(self, committer: "GroupCommitter") -> None:
@@ -60,14 +61,14 @@ class GroupCommitter:
         self,
         disk: Disk,
         budget: QueueBudget,
-        attendance: Attendance,
+        hold: CommitBatchHold,
         writer: Writer,
         syncer: Syncer,
         statistics: CommitStatistics,
     ) -> None:
         self._disk = disk
         self._budget = budget
-        self._attendance = attendance
+        self._hold = hold
         self._writer = writer
         self._syncer = syncer
         self.statistics = statistics
@@ -75,11 +76,11 @@ class GroupCommitter:
         self._queued_bytes = 0
         self._hurried = 0  # number of queued appends that need no sync
         self._staged: Staged | None = None  # to be written by the task that writes
-        self._written: deque[Written] = deque()  # not durable yet, and no sync of them has begun
+        self._written: deque[WrittenBatch] = deque()  # not durable yet, and no sync of them has begun
         self._is_syncing = False
         self._is_served = False
-        # Held while a commit batch is written, or by a `between_rounds` block; first come, first served. It is no lock,
-        # because only the task that took a lock can release it.
+        # Held while a commit batch is written, or by a `between_commit_batches` block; first come, first served. It is
+        # no lock, because only the task that took a lock can release it.
         self._turn = trio.Semaphore(1)
         self._to_write = trio.lowlevel.ParkingLot()
         self._to_sync = trio.lowlevel.ParkingLot()
@@ -90,7 +91,7 @@ class GroupCommitter:
         self._queue.append(append)
         self._queued_bytes += append.size_bytes
         self._hurried += append.hurries
-        if not self._attendance.is_held:
+        if not self._hold.is_held:
             self._wake()
 
     def _wake(self) -> None:
@@ -111,9 +112,9 @@ class GroupCommitter:
         """Whether a written commit batch is not answered yet."""
         return self._is_syncing or bool(self._written)
 
-    def between_rounds(self) -> "BetweenRounds":
+    def between_commit_batches(self) -> "BetweenCommitBatches":
         """Exclude commit batches within the block (async with); appends are queued meanwhile."""
-        return BetweenRounds(self)
+        return BetweenCommitBatches(self)
 
     async def wait_for_turn(self) -> None:
         """Return when no commit batch is in flight; none begins until `give_turn`."""
@@ -191,7 +192,7 @@ class GroupCommitter:
         self._turn.acquire_nowait()
         staged = self._stage()
         try:
-            is_written = self._writer.write_if_quick(staged.parts, staged.size_bytes, staged.begun_s)
+            is_written = self._writer.write_if_quick(staged.parts, staged.size_bytes, staged.started_s)
         except OSError as error:
             self._failed(staged, error)
         else:
@@ -220,12 +221,12 @@ class GroupCommitter:
             self._pause.unpark_all()
 
     def _stage(self) -> Staged:
-        """Stage the queued appends by partition, in order, up to ROUND_MAX_BYTES."""
-        begun_s = trio.current_time()
+        """Stage the queued appends by partition, in order, up to COMMIT_BATCH_MAX_BYTES."""
+        started_s = trio.current_time()
         by_owner: dict[Owner, list[Append]] = {}
         size_bytes = count = 0
         queue = self._queue
-        while queue and (not size_bytes or size_bytes + queue[0].size_bytes <= ROUND_MAX_BYTES):
+        while queue and (not size_bytes or size_bytes + queue[0].size_bytes <= COMMIT_BATCH_MAX_BYTES):
             append = queue.popleft()
             size_bytes += append.size_bytes
             self._hurried -= append.hurries
@@ -236,7 +237,7 @@ class GroupCommitter:
                 by_owner[append.owner] = [append]
         self._queued_bytes -= size_bytes
         parts = [part for owner, appends in by_owner.items() if (part := owner.stage(appends)) is not None]
-        return Staged(parts, count, size_bytes, begun_s)
+        return Staged(parts, count, size_bytes, started_s)
 
     def _note_written(self, staged: Staged) -> None:
         """Answer the parts that need no sync, and queue the others for the next sync."""
@@ -249,14 +250,14 @@ class GroupCommitter:
             if part.must_sync:
                 waiting.append(part)
         if waiting:
-            self._written.append(Written(waiting, staged))
+            self._written.append(WrittenBatch(waiting, staged))
             self._to_sync.unpark()
         else:
             self._end(staged)
 
     def _end(self, staged: Staged) -> None:
         """Count a finished or failed commit batch, and give its room back."""
-        self.statistics.rounds.note(trio.current_time() - staged.begun_s)
+        self.statistics.commit_batches.note(trio.current_time() - staged.started_s)
         self._budget.give_back(staged.size_bytes)
 
     def _failed(self, staged: Staged, error: OSError) -> None:
@@ -277,17 +278,19 @@ class GroupCommitter:
             self.write_now()
             if not self._written:
                 await self._to_sync.park()
-            elif await self._sync_next() >= LARGE_ROUND:
+            elif await self._sync_next() >= LARGE_COMMIT_BATCH:
                 await trio.lowlevel.checkpoint()
 
     async def _sync_next(self) -> int:
-        """Sync all commit batches that are written now, up to ROUND_MAX_BYTES, and answer them; returns the number of
-        their appends."""
-        written: list[Written] = []
+        """Sync all commit batches that are written now, up to COMMIT_BATCH_MAX_BYTES, and answer them; returns the
+        number of their appends."""
+        written: list[WrittenBatch] = []
         size_bytes = 0
-        while self._written and (not size_bytes or size_bytes + self._written[0].round.size_bytes <= ROUND_MAX_BYTES):
+        while self._written and (
+            not size_bytes or size_bytes + self._written[0].staged.size_bytes <= COMMIT_BATCH_MAX_BYTES
+        ):
             written.append(self._written.popleft())
-            size_bytes += written[-1].round.size_bytes
+            size_bytes += written[-1].staged.size_bytes
         parts = [part for one in written for part in one.parts]
         self._is_syncing = True
         try:
@@ -300,9 +303,9 @@ class GroupCommitter:
         finally:
             self._is_syncing = False
         self._synced(written)
-        return sum(one.round.appends for one in written)
+        return sum(one.staged.appends for one in written)
 
-    def _undo(self, written: Sequence[Written], error: str) -> None:
+    def _undo(self, written: Sequence[WrittenBatch], error: str) -> None:
         """Undo commit batches whose sync failed; those written since are lost, too, and are undone first."""
         later = [*self._written]
         self._written.clear()
@@ -310,8 +313,8 @@ class GroupCommitter:
             self._refuse(one.parts, error)
         self._synced(later)
 
-    def _synced(self, written: Sequence[Written]) -> None:
+    def _synced(self, written: Sequence[WrittenBatch]) -> None:
         for one in written:
-            self._end(one.round)
+            self._end(one.staged)
         if self._pause:
             self._pause.unpark_all()

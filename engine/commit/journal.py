@@ -16,8 +16,8 @@ from engine.commit.journal_format import (
     JournalEntry,
     barrier_frame,
     barrier_frame_size,
+    commit_batch_frame,
     frame_size,
-    round_frame,
     slot_header,
     whole_pages,
 )
@@ -97,7 +97,7 @@ class Journal:
         slot = self._slot_for(size_bytes)
         if slot is None:
             return None
-        return self._write(slot, round_frame(slot.slot_id, self.next_sequence, entries), size_bytes)
+        return self._write(slot, commit_batch_frame(slot.slot_id, self.next_sequence, entries), size_bytes)
 
     def reserve_barrier(self, barriers: Sequence[Barrier]) -> JournalWrite | None:
         """Reserve a place for barriers; None: there is none, and a checkpoint must do their work."""

@@ -24,7 +24,7 @@ _FRAME = Struct(">8sIQiiq")  # slot id, CRC, sequence, rows, kind, size of the b
 _ROW = Struct(">16siiqqqqq")
 _BARRIER = Struct(">16siiqqq")
 _CRC_FROM = 12
-_ROUND = 0
+_COMMIT_BATCH = 0
 _BARRIERS = 1
 
 
@@ -125,7 +125,7 @@ def first_frame_header(slot: bytes) -> bytes | None:
     return slot_header(slot[PAGE_SIZE_BYTES:][:SLOT_ID_SIZE_BYTES], len(slot))
 
 
-def has_begun_frame(slot: bytes, slot_id: bytes, position: int) -> bool:
+def has_incomplete_frame(slot: bytes, slot_id: bytes, position: int) -> bool:
     """Whether a frame begins there whose head is damaged or incomplete."""
     return slot.startswith(slot_id, position) and _parse(slot, position) is None
 
@@ -143,7 +143,7 @@ def frame_size(entries: Sequence[JournalEntry]) -> int:
     return _FRAME.size + len(entries) * _ROW.size + sum([entry.size_bytes for entry in entries])
 
 
-def round_frame(slot_id: bytes, sequence: int, entries: Sequence[JournalEntry]) -> list[bytes | memoryview]:
+def commit_batch_frame(slot_id: bytes, sequence: int, entries: Sequence[JournalEntry]) -> list[bytes | memoryview]:
     """The buffers of a commit batch's frame; those of the batches are not copied."""
     head = bytearray(_FRAME.size + len(entries) * _ROW.size)
     buffers: list[bytes | memoryview] = [b""]
@@ -154,7 +154,7 @@ def round_frame(slot_id: bytes, sequence: int, entries: Sequence[JournalEntry]) 
         buffers += entry.batches
         body_size_bytes += entry.size_bytes
         at += _ROW.size
-    buffers[0] = _sealed(head, slot_id, sequence, len(entries), _ROUND, body_size_bytes)
+    buffers[0] = _sealed(head, slot_id, sequence, len(entries), _COMMIT_BATCH, body_size_bytes)
     return buffers
 
 
@@ -190,7 +190,7 @@ def _parse(slot: bytes, position: int) -> Frame | None:
     if position + _FRAME.size > len(slot):
         return None
     _, crc, sequence, count, kind, body_size_bytes = _FRAME.unpack_from(slot, position)
-    row = _ROW if kind == _ROUND else _BARRIER
+    row = _ROW if kind == _COMMIT_BATCH else _BARRIER
     body = position + _FRAME.size + count * row.size
     if count < 0 or body_size_bytes < 0 or body + body_size_bytes > len(slot):
         return None
@@ -198,7 +198,7 @@ def _parse(slot: bytes, position: int) -> Frame | None:
     if crc != crc32c(head[_CRC_FROM:]):
         return None
     table = row.iter_unpack(head[_FRAME.size :])
-    if kind == _ROUND:
+    if kind == _COMMIT_BATCH:
         return Frame(sequence, tuple(_rows(table, body)), (), whole_pages(body + body_size_bytes))
     barriers = (Barrier(one[0], one[1], BarrierKind(one[2]), *one[3:]) for one in table)
     return Frame(sequence, (), tuple(barriers), whole_pages(body))

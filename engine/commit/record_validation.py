@@ -12,8 +12,9 @@ from functools import partial
 import trio
 
 from engine.batches.batch import parse_header
-from engine.batches.record_checks import Examination
-from engine.commit.appends import Append, Owner, QueueBudget
+from engine.batches.record_checks import Validation
+from engine.commit.appends import Append, Owner
+from engine.commit.backpressure import QueueBudget
 from engine.commit.group_committer import GroupCommitter
 from engine.errors import EngineError
 from engine.files.io_workers import WorkerPool
@@ -27,10 +28,10 @@ class RecordValidator:
     `number`: its worker of the pool. `held`: number of waiting appends by partition.
     """
 
-    __slots__ = ("_budget", "_idle", "_number", "_pool", "_rounds", "_waiting", "_work", "held")
+    __slots__ = ("_budget", "_committer", "_idle", "_number", "_pool", "_waiting", "_work", "held")
 
-    def __init__(self, rounds: GroupCommitter, pool: WorkerPool, number: int, budget: QueueBudget) -> None:
-        self._rounds = rounds
+    def __init__(self, committer: GroupCommitter, pool: WorkerPool, number: int, budget: QueueBudget) -> None:
+        self._committer = committer
         self._pool = pool
         self._number = number
         self._budget = budget
@@ -57,16 +58,16 @@ class RecordValidator:
             while not self._waiting:
                 self._idle.unpark_all()
                 await self._work.park()
-            last = await self._examine()
+            last = await self._run_job()
             if before is not None:
-                await self._rounds.released(before)
+                await self._committer.released(before)
             before = last
 
-    async def _examine(self) -> Append:
+    async def _run_job(self) -> Append:
         """Run one job for the first appends, pass them on, and return the last of them."""
         head, size_bytes = [], 0
         for append in self._waiting:
-            head.append(append.examination)
+            head.append(append.validation)
             size_bytes += append.size_bytes
             if size_bytes >= JOB_MAX_BYTES:
                 break
@@ -76,7 +77,7 @@ class RecordValidator:
         return append
 
     def _pass_on(self, append: Append, outcome: memoryview | EngineError | None) -> None:
-        append.examination = None
+        append.validation = None
         self.held[append.owner] -= 1
         if not self.held[append.owner]:
             del self.held[append.owner]
@@ -87,18 +88,18 @@ class RecordValidator:
         if outcome is not None:
             self._budget.give_back(append.size_bytes - len(outcome))
             append.records, append.header, append.size_bytes = outcome, parse_header(outcome), len(outcome)
-        self._rounds.enqueue(append)
+        self._committer.enqueue(append)
 
 
-def _outcomes(examinations: Sequence[Examination | None]) -> list[memoryview | EngineError | None]:
+def _outcomes(validations: Sequence[Validation | None]) -> list[memoryview | EngineError | None]:
     """Run validations until the output reaches JOB_MAX_BYTES; returns the new batch, the error, or None for each."""
     found: list[memoryview | EngineError | None] = []
     size_bytes = 0
-    for examine in examinations:
+    for validate in validations:
         outcome: memoryview | EngineError | None = None
         try:
-            if examine is not None:
-                outcome = examine()
+            if validate is not None:
+                outcome = validate()
         except EngineError as error:
             outcome = error
         found.append(outcome)

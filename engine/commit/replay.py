@@ -21,7 +21,7 @@ from engine.commit.journal_format import (
     batches_below,
     first_frame_header,
     frames,
-    has_begun_frame,
+    has_incomplete_frame,
     has_sound_batches,
     parse_slot_header,
 )
@@ -54,7 +54,7 @@ class Directories(NamedTuple):
         return self.by_owner.get(key)
 
 
-class _Collected(NamedTuple):
+class _ReplayedFrame(NamedTuple):
     """A frame to replay, with the content of its slot."""
 
     frame: Frame
@@ -155,7 +155,7 @@ def _has_repaired_header(file: File, path: str) -> bool:
     return header is not None
 
 
-def _collect(slots: Sequence[Slot], from_sequence: int) -> tuple[list[_Collected], list[str], list[str]]:
+def _collect(slots: Sequence[Slot], from_sequence: int) -> tuple[list[_ReplayedFrame], list[str], list[str]]:
     """All frames to replay, in order; messages about losses, and a message for each incomplete frame behind them."""
     found, problems, remarks = [], [], []
     for slot in slots:
@@ -165,18 +165,18 @@ def _collect(slots: Sequence[Slot], from_sequence: int) -> tuple[list[_Collected
         end = PAGE_SIZE_BYTES
         for frame in frames(content, slot.slot_id):
             if frame.sequence >= from_sequence:
-                found.append(_Collected(frame, content))
+                found.append(_ReplayedFrame(frame, content))
                 end = frame.end
-        if has_begun_frame(content, slot.slot_id, end):
+        if has_incomplete_frame(content, slot.slot_id, end):
             remarks.append(_incomplete(f"behind position {end} of slot {slot.number}"))
     return sorted(found, key=lambda one: one.frame.sequence), problems, remarks
 
 
-def _incomplete(which: str) -> str:
-    return f"the journal frame {which} is incomplete, as a crash leaves the last one: dropped, as not acknowledged"
+def _incomplete(place: str) -> str:
+    return f"the journal frame {place} is incomplete, as a crash leaves the last one: dropped, as not acknowledged"
 
 
-def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) -> None:
+def apply_barrier(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) -> None:
     """Change the checkpoint entry of a partition to the state after the change that `barrier` announces."""
     key = barrier.topic_id, barrier.partition
     point = points.get(key, PartitionCheckpoint())
@@ -248,7 +248,7 @@ class _Replay:
                 self._truncate((barrier.topic_id, barrier.partition), barrier)
             elif barrier.kind is BarrierKind.RESET:
                 self._reset((barrier.topic_id, barrier.partition), barrier)
-            end_by(self.points, barrier)
+            apply_barrier(self.points, barrier)
 
     def _apply_row(self, sequence: int, row: Row, content: bytes, *, is_sound: bool) -> None:
         key = row.topic_id, row.partition
@@ -278,18 +278,18 @@ class _Replay:
         directory = self._directories.of(key)
         if directory is not None:
             start_empty(self._filesystem, directory, barrier.offset).fdatasync()
-            self._files = {which: file for which, file in self._files.items() if which[0] != key}
+            self._files = {file_key: file for file_key, file in self._files.items() if file_key[0] != key}
 
     def _file(self, key: PartitionKey, segment_base_offset: int) -> File | None:
         """The segment file; None: it does not exist. Either the segment was removed, or the opening of the log will
         find the damage."""
-        which = key, segment_base_offset
-        if which not in self._files:
+        file_key = key, segment_base_offset
+        if file_key not in self._files:
             directory = self._directories.of(key)
             path = f"{directory}/{segment_name(segment_base_offset)}"
             exists = directory is not None and self._filesystem.exists(path)
-            self._files[which] = self._filesystem.open(path) if exists else None
-        return self._files[which]
+            self._files[file_key] = self._filesystem.open(path) if exists else None
+        return self._files[file_key]
 
     def sync(self) -> None:
         for file in self._files.values():

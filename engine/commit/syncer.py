@@ -39,21 +39,21 @@ class Syncer:
 
         Raises StorageError, after which the disk is offline.
         """
-        begun_s = trio.current_time()
-        left = [part for part in parts if part.end.offset > part.log.flushed_offset]
-        journaled, write = self._reserve(left)
-        synced = [part for part in left if part.log not in journaled] if len(journaled) < len(left) else []
+        started_s = trio.current_time()
+        unsynced = [part for part in parts if part.end.offset > part.log.flushed_offset]
+        journaled, write = self._reserve(unsynced)
+        synced = [part for part in unsynced if part.log not in journaled] if len(journaled) < len(unsynced) else []
         files = list({part.log.active_file: None for part in synced})
         if write is not None:
             await self._write_frame(write)
             files.append(write.file)
         if files:
-            await self._disk.sync_round(files)
+            await self._disk.sync_commit_batch(files)
         for part in synced:
             part.log.note_flushed(part.end)
         for log, end_offset in journaled.items():
             log.journaled_offset = end_offset
-        self._statistics.syncs.note(trio.current_time() - begun_s)
+        self._statistics.syncs.note(trio.current_time() - started_s)
 
     def _reserve(self, parts: Sequence[PartitionShare]) -> tuple[Mapping[Log, int], JournalWrite | None]:
         """Reserve a place in the journal for the logs that suit it; the files of the other logs have to be synced.
@@ -81,7 +81,7 @@ class Syncer:
         """Write and sync a frame of barriers, between commit batches. Raises as `sync` does."""
         self._disk.check_online()
         await self._write_frame(write)
-        await self._disk.sync_round([write.file])
+        await self._disk.sync_commit_batch([write.file])
 
     async def _write_frame(self, write: JournalWrite) -> None:
         try:

@@ -29,13 +29,13 @@ class Writer:
         for part in parts:
             if part.rolls or part.chunks[0].file is None:
                 return False
-        write_round(parts)
+        write_commit_batch(parts)
         self._note(trio.current_time() - now_s)
         return True
 
     async def write(self, parts: Sequence[PartitionShare], size_bytes: int) -> None:
         """Write any parts. Raises StorageError, too, if an earlier sync of a file that it has to sync failed."""
-        write = partial(write_round, parts)
+        write = partial(write_commit_batch, parts)
         if all(chunk.file is not None for part in parts for chunk in part.chunks):
             await self.perform(write, size_bytes)
             return
@@ -44,12 +44,12 @@ class Writer:
 
     async def perform(self, write: Callable[[], None], size_bytes: int, *, may_wait: bool = False) -> None:
         """Run a write, on the loop or on a worker. `may_wait`: it may wait for the disk, so it runs on a worker."""
-        begun_s = trio.current_time()
-        if may_wait or self._is_slow(size_bytes, begun_s):
-            await self._disk.run_round(write)
+        started_s = trio.current_time()
+        if may_wait or self._is_slow(size_bytes, started_s):
+            await self._disk.run_commit_batch(write)
         else:
             write()
-        self._note(trio.current_time() - begun_s)
+        self._note(trio.current_time() - started_s)
 
     def _is_slow(self, size_bytes: int, now_s: float) -> bool:
         return size_bytes > INLINE_MAX_BYTES or now_s < self._slow_until_s
@@ -60,7 +60,7 @@ class Writer:
             self._slow_until_s = trio.current_time() + SLOW_FOR_S
 
 
-def write_round(parts: Sequence[PartitionShare]) -> None:
+def write_commit_batch(parts: Sequence[PartitionShare]) -> None:
     """Write a commit batch to the page cache. A full disk only rejects the part; another OSError loses the log dir."""
     for part in parts:
         try:

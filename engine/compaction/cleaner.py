@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from engine.api import TopicPartition
-from engine.compaction.cleaning_pass import CleanerOptions, Disturbed, Pass
+from engine.api import TopicIdPartition
+from engine.compaction.cleaning_pass import CleanerOptions, LogChanged, Pass
 from engine.compaction.cleaning_plan import Work, work_on
 from engine.errors import CorruptMessage, StorageError
 from engine.log_config import CleanupPolicy
@@ -26,31 +26,31 @@ REST_RATIO = 1.0  # of the time that a slice took, if there were appends meanwhi
 class Cleaner:
     """The cleaner of a store.
 
-    `partitions` are all partitions of the store, `round_count` counts its commit batches, `report` gets a line for the
-    operator.
+    `partitions` are all partitions of the store, `commit_batch_count` counts its commit batches, `report` gets a line
+    for the operator.
     """
 
     def __init__(
         self,
         options: CleanerOptions,
         partitions: Callable[[], Iterable[Partition]],
-        round_count: Callable[[], int],
+        commit_batch_count: Callable[[], int],
         now_ms: Callable[[], int],
         report: Callable[[str], None],
         stats: CleanerStats,
     ) -> None:
         self._options = options
         self._partitions = partitions
-        self._round_count = round_count
+        self._commit_batch_count = commit_batch_count
         self._now_ms = now_ms
         self._report = report
         self._stats = stats
-        self._taken: set[TopicPartition] = set()
-        self._let_go = trio.lowlevel.ParkingLot()
-        self._given_up: dict[TopicPartition, int] = {}  # the count of truncations when damage was found
-        self._told: set[TopicPartition] = set()  # reported as without space for compaction
+        self._taken: set[TopicIdPartition] = set()
+        self._pass_ended = trio.lowlevel.ParkingLot()
+        self._given_up: dict[TopicIdPartition, int] = {}  # the count of truncations when damage was found
+        self._reported: set[TopicIdPartition] = set()  # reported as without space for compaction
         self._free_at_s = 0.0
-        self._rounds_seen = 0
+        self._commit_batches_seen = 0
         self._changed = trio.Event()
 
     def configure(self, options: CleanerOptions) -> None:
@@ -69,10 +69,10 @@ class Cleaner:
                 await self._changed.wait()
                 nursery.cancel_scope.cancel()
 
-    async def left(self, log_dir: LogDir) -> None:
+    async def wait_until_unused(self, log_dir: LogDir) -> None:
         """Wait until no partition of a log dir is being compacted. Closed partitions are not begun again."""
         while not self._taken.isdisjoint(log_dir.partitions):
-            await self._let_go.park()
+            await self._pass_ended.park()
 
     async def _serve(self) -> None:
         while True:
@@ -131,16 +131,16 @@ class Cleaner:
                 self._report(f"{one.log.directory} is not compacted any more: {error}")
             return False
         except StorageError as error:
-            if one.log_dir.disk.offline_reason is None and one.partition not in self._told:
-                self._told.add(one.partition)
+            if one.log_dir.disk.offline_reason is None and one.partition not in self._reported:
+                self._reported.add(one.partition)
                 self._report(f"{one.log.directory} is not compacted for now: {error}")
             return False
-        except Disturbed:
+        except LogChanged:
             return False
         finally:
             self._taken.discard(one.partition)
-            self._let_go.unpark_all()
-        self._told.discard(one.partition)
+            self._pass_ended.unpark_all()
+        self._reported.discard(one.partition)
         return True
 
     async def _paced(self, size_bytes: int, busy_s: float) -> None:
@@ -150,6 +150,6 @@ class Cleaner:
         """
         now_s = trio.current_time()
         self._free_at_s = max(now_s, self._free_at_s) + size_bytes / max(1.0, self._options.io_max_bytes_per_s)
-        rounds_before, self._rounds_seen = self._rounds_seen, self._round_count()
-        rest_s = busy_s * REST_RATIO if self._rounds_seen != rounds_before else 0.0
+        batches_before, self._commit_batches_seen = self._commit_batches_seen, self._commit_batch_count()
+        rest_s = busy_s * REST_RATIO if self._commit_batches_seen != batches_before else 0.0
         await trio.sleep_until(max(self._free_at_s, now_s + rest_s))

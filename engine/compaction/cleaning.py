@@ -62,17 +62,17 @@ def clean_slice(file: File, position: int, end: int, size_bytes: int, rules: Rul
 
 def _checked(file: File, position: int, end: int, size_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The complete batches of a slice, at least one. Raises CorruptMessage."""
-    left = end - position
-    window = memoryview(file.read_at(position, min(max(size_bytes, HEADER_SIZE_BYTES), left)))
+    remaining_bytes = end - position
+    window = memoryview(file.read_at(position, min(max(size_bytes, HEADER_SIZE_BYTES), remaining_bytes)))
     at = 0
-    while at < left:
+    while at < remaining_bytes:
         if at + HEADER_SIZE_BYTES > len(window):
             if at:
                 return
             raise CorruptMessage(f"there is no batch at position {position}")
         header = parse_header(window, at)
         batch_size_bytes = header.size_bytes
-        if header.magic != MAGIC or not HEADER_SIZE_BYTES <= batch_size_bytes <= left - at:
+        if header.magic != MAGIC or not HEADER_SIZE_BYTES <= batch_size_bytes <= remaining_bytes - at:
             raise CorruptMessage(f"there is no batch at position {position + at}")
         if at + batch_size_bytes > len(window):
             if at:

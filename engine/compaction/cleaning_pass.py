@@ -39,7 +39,7 @@ class CleanerOptions:
     backoff_ms: int = 15_000
 
 
-class Disturbed(Exception):
+class LogChanged(Exception):
     """The log has changed since the pass began."""
 
 
@@ -67,7 +67,7 @@ class Pass:
 
     async def run(self) -> PassStats:
         """Compact the log. Raises Disturbed, StorageError, and CorruptMessage if a CRC does not match."""
-        options, work, begun_s = self._options, self._work, trio.current_time()
+        options, work, started_s = self._options, self._work, trio.current_time()
         room_bytes = options.dedupe_buffer_size_bytes * options.dedupe_buffer_load_factor / max(1, options.threads)
         newest = NewestOffsets(room_bytes, work.first_dirty_offset)
         for segment in work.segments:
@@ -78,20 +78,20 @@ class Pass:
         known = [one for one in work.segments if one.base_offset < newest.end_offset]
         for group in groups(known, self._one.config):
             await self._clean(group, rules)
-        self._check_undisturbed()
+        self._check_unchanged()
         self._log.clean_to = newest.end_offset
         self._log_dir.commit_log.want_checkpoint()
         self._stats.buffer_ratio = newest.fill_ratio
-        self._stats.duration_s = trio.current_time() - begun_s
+        self._stats.duration_s = trio.current_time() - started_s
         return self._stats
 
     async def _read(self, segment: Segment, newest: NewestOffsets) -> None:
         newest.transactions.expect(await self._one.aborted_in(segment))
         file, position, end = await self._opened(segment), 0, segment.size_bytes
         while position < end and not newest.is_full:
-            before, begun_s = position, trio.current_time()
+            before, started_s = position, trio.current_time()
             position = await self._slice(partial(read_keys, file, position, end, newest=newest))
-            await self._paced(position - before, trio.current_time() - begun_s)
+            await self._paced(position - before, trio.current_time() - started_s)
 
     async def _clean(self, group: Sequence[Segment], rules: Rules) -> None:
         """Rewrite a group of segments as one segment. It is discarded if nothing has changed."""
@@ -99,7 +99,7 @@ class Pass:
         rules.begin_group()
         base_offset = group[0].base_offset
         async with self._log_dir.commit_log.replacing():
-            self._check_undisturbed()
+            self._check_unchanged()
             begin = partial(begin_target, self._filesystem, self._log.directory, base_offset, group[-1].end_offset)
             target = await self._log_dir.disk.run(begin)
         try:
@@ -109,7 +109,7 @@ class Pass:
                 await self._log_dir.disk.sync([target.file])
                 await self._swap(group, target, rules)
         finally:
-            with suppress(Disturbed, StorageError):
+            with suppress(LogChanged, StorageError):
                 await self._drop(base_offset)
 
     async def _copy(self, segment: Segment, rules: Rules, target: Target) -> None:
@@ -117,41 +117,41 @@ class Pass:
         file, position, end = await self._opened(segment), 0, segment.size_bytes
         synced_bytes = target.segment.size_bytes
         while position < end:
-            before, begun_s, size_bytes = position, trio.current_time(), target.segment.size_bytes
+            before, started_s, size_bytes = position, trio.current_time(), target.segment.size_bytes
             position = await self._slice(partial(clean_slice, file, position, end, rules=rules, target=target))
             written_bytes = target.segment.size_bytes - size_bytes
             self._stats.read_bytes += position - before
             self._stats.written_bytes += written_bytes
-            await self._paced(position - before + written_bytes, trio.current_time() - begun_s)
+            await self._paced(position - before + written_bytes, trio.current_time() - started_s)
             if target.segment.size_bytes - synced_bytes >= SYNC_BYTES:
                 synced_bytes = target.segment.size_bytes
                 await self._log_dir.disk.sync([target.file])
 
     async def _slice(self, job: Callable[..., int]) -> int:
-        self._check_undisturbed()
+        self._check_unchanged()
         return await self._log_dir.disk.run(partial(job, size_bytes=self._options.io_buffer_size_bytes))
 
     async def _opened(self, segment: Segment) -> File:
         path = self._log.path_of(segment.base_offset)
         file = segment.file or await self._log_dir.disk.run(partial(_open_if_there, self._filesystem, path))
         if file is None:
-            raise Disturbed
+            raise LogChanged
         return file
 
     async def _swap(self, group: Sequence[Segment], target: Target, rules: Rules) -> None:
         one, log, log_dir, key = self._one, self._log, self._log_dir, index_key(self._one.partition)
         base_offsets = [segment.base_offset for segment in group]
         async with log_dir.commit_log.replacing():
-            self._check_undisturbed()
+            self._check_unchanged()
             if not all(segment in log.segments for segment in group):
-                raise Disturbed
+                raise LogChanged
             if log.has_cold:
-                raise Disturbed  # earlier segments have lost their files since the pass began
+                raise LogChanged  # earlier segments have lost their files since the pass began
             if log.tiered_to is not None:
                 log.tiered_to = min(log.tiered_to, base_offsets[0])  # the tier has more, but not of this log
             log.compacted_to = max(log.compacted_to, target.end_offset, rules.newest.end_offset)
             replaced_to = rules.transactions.aborted_to
-            log.dropped = log.dropped.beside(CompactionHorizon(rules.tombstones_to, rules.markers_to, replaced_to))
+            log.dropped = log.dropped.merged_with(CompactionHorizon(rules.tombstones_to, rules.markers_to, replaced_to))
             await log_dir.index.give_up(key, base_offsets)
             await log_dir.commit_log.checkpoint_alone()
             job = partial(swap_in, self._filesystem, log.directory, base_offsets, rules.kept)
@@ -173,7 +173,7 @@ class Pass:
 
     async def _drop(self, base_offset: int) -> None:
         async with self._log_dir.commit_log.replacing():
-            self._check_undisturbed()
+            self._check_unchanged()
             await self._log_dir.disk.run(partial(drop_cleaned, self._filesystem, self._log.directory, base_offset))
 
     async def _check_room(self, size_bytes: int) -> None:
@@ -182,10 +182,10 @@ class Pass:
         if usage.available_bytes < 2 * size_bytes:
             raise StorageError(f"{usage.available_bytes} bytes of space left, to compact {size_bytes}")
 
-    def _check_undisturbed(self) -> None:
+    def _check_unchanged(self) -> None:
         one = self._one
         if self._log_dir.partitions.get(one.partition) is not one or self._log.truncations != self._truncations:
-            raise Disturbed
+            raise LogChanged
 
 
 def _last_offset(known: Producer) -> int:

@@ -31,7 +31,7 @@ KEY_MAX_BYTES = 32  # longer keys are known by a digest of this size; no shorter
 ENTRY_SIZE_BYTES = 160  # memory for a key: its bytes, an offset, and its part of the table
 
 
-def short(key: bytes) -> bytes:
+def table_key(key: bytes) -> bytes:
     """The key, or the digest of a long key, by which a table in memory knows it."""
     return key if len(key) < KEY_MAX_BYTES else blake2b(key, digest_size=KEY_MAX_BYTES).digest()
 
@@ -68,7 +68,7 @@ class NewestOffsets:
         elif header.next_offset > first and header.record_count:
             for delta, key, _, _, _ in records_of_batch(batch, header)[1]:
                 if key is not None and base_offset + delta >= first:
-                    offsets[key if len(key) < KEY_MAX_BYTES else short(key)] = base_offset + delta
+                    offsets[key if len(key) < KEY_MAX_BYTES else table_key(key)] = base_offset + delta
         self.end_offset = header.next_offset
 
 
@@ -158,7 +158,7 @@ class Rules:
             delta, key, has_value, _, _ = record
             offset = base_offset + delta
             if offset < end_offset:  # the keys behind are not known
-                if key is None or newest(key if len(key) < KEY_MAX_BYTES else short(key), -1) > offset:
+                if key is None or newest(key if len(key) < KEY_MAX_BYTES else table_key(key), -1) > offset:
                     continue
                 if drops_tombstones and not has_value:
                     self.tombstones_to = offset + 1

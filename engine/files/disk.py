@@ -24,9 +24,9 @@ WORKERS = 5  # workers of the pool for one disk, besides its reading workers
 class DiskWorkers:
     """The workers of the pool that serve one disk only: a disk that hangs does not block others."""
 
-    rounds: int
+    commits: int
     index: int
-    examiner: int
+    record_validator: int
     scans: int
     flushes: int
     readers: range
@@ -34,7 +34,7 @@ class DiskWorkers:
     @property
     def all(self) -> range:
         """All workers of the disk."""
-        return range(self.rounds, self.readers.stop)
+        return range(self.commits, self.readers.stop)
 
     @classmethod
     def of(cls, number: int, readers: int) -> "DiskWorkers":
@@ -93,28 +93,28 @@ class Disk:
         """
         return await self._guarded(lambda: self._readers.run(job))
 
-    async def run_between_rounds(self, job: Callable[[], T]) -> T:
+    async def run_between_commit_batches(self, job: Callable[[], T]) -> T:
         """Run urgent file work for which appends wait, in the worker of commit batches. Raises as `run`."""
-        return await self._guarded(lambda: self._pool.run(self.workers.rounds, job))
+        return await self._guarded(lambda: self._pool.run(self.workers.commits, job))
 
     async def scan(self, job: Callable[[], T]) -> T:
         """Run file work that may take long, in a worker of its own. Raises as `run`."""
         return await self._guarded(lambda: self._pool.run(self.workers.scans, job))
 
-    async def run_round(self, job: Callable[[], T]) -> T:
+    async def run_commit_batch(self, job: Callable[[], T]) -> T:
         """Run the file work of a commit batch. Raises OSError: the commit batch decides whether the disk is lost."""
-        return await self._pool.run(self.workers.rounds, job)
+        return await self._pool.run(self.workers.commits, job)
 
     async def sync(self, files: Sequence[File]) -> None:
         """Make the content of files durable, outside of commit batches, which do not wait for it. Raises as `run`."""
         async with self.syncing(files):
             await self._guarded(lambda: self._pool.sync(self.workers.flushes, files))
 
-    async def sync_round(self, files: Sequence[File]) -> None:
+    async def sync_commit_batch(self, files: Sequence[File]) -> None:
         """Make the content of files durable for a commit batch. Raises StorageError, after which the disk is
         offline."""
         async with self.syncing(files):
-            await self._guarded(lambda: self._pool.sync(self.workers.rounds, files, is_urgent=True))
+            await self._guarded(lambda: self._pool.sync(self.workers.commits, files, is_urgent=True))
 
     def syncing(self, files: Collection[File]) -> "Syncing":
         """Exclude other syncs of these files within the block. Raises StorageError if another sync of one has failed

@@ -1,8 +1,8 @@
 """Access to files: the operations that the engine needs of an operating system.
 
-`FileSystem` is small enough that `engine.files.simulated_disk` can simulate it, with crashes that lose unsynced writes.
-Paths are strings below a log dir. Nothing here retries, caches, or decides what to sync. Nothing here is async: callers
-know which thread they are on.
+`FileSystem` is small enough that `engine.testing.simulated_disk` can simulate it, and crashes that lose unsynced
+writes. Paths are strings below a log dir. Nothing here retries, caches, or decides what to sync. Nothing here is async:
+callers know which thread they are on.
 """
 
 import ctypes
@@ -179,11 +179,11 @@ _fallocate = _find_fallocate()
 class PosixFile:
     """A file descriptor that lives as long as this object is referenced, for example by a fetch in flight."""
 
-    __slots__ = ("_descriptor", "_tells_cached")
+    __slots__ = ("_descriptor", "_has_cached_reads")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._tells_cached = hasattr(os, "RWF_NOWAIT")
+        self._has_cached_reads = hasattr(os, "RWF_NOWAIT")
 
     def fileno(self) -> int:
         return self._descriptor
@@ -203,10 +203,10 @@ class PosixFile:
                 done += len(more)
             return b"".join(parts)
         except OSError as error:
-            raise of_read(error) from error
+            raise read_error(error) from error
 
     def read_cached(self, position: int, size_bytes: int) -> bytes | None:
-        if not self._tells_cached:
+        if not self._has_cached_reads:
             return self.read_at(position, size_bytes)
         data = bytearray(size_bytes)
         try:
@@ -218,7 +218,7 @@ class PosixFile:
                 return None  # the read that waits for the disk gets the error
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            self._tells_cached = False  # probably a filesystem in memory
+            self._has_cached_reads = False  # probably a filesystem in memory
             return self.read_at(position, size_bytes)
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
@@ -312,7 +312,7 @@ def classified(error: OSError, *, nothing_written: bool) -> OSError:
     return error
 
 
-def of_read(error: OSError) -> OSError:
+def read_error(error: OSError) -> OSError:
     """Turn the error of a read into Unreadable, if data are lost."""
     return Unreadable(error.errno, error.strerror) if error.errno in _LOST else error
 

@@ -22,8 +22,8 @@ from engine.files.kernel_sync import KernelSyncs
 T = TypeVar("T")
 
 SWITCH_INTERVAL_S = 0.00005
-LET_IN_EVERY_S = 0.0005
-LET_IN_FOR_S = 0.00001
+YIELD_EVERY_S = 0.0005
+YIELD_FOR_S = 0.00001
 
 
 class WorkerPool(Protocol):
@@ -99,7 +99,7 @@ class _Job(Generic[T]):
         return self._result  # type: ignore[return-value]  # None only if that is what the job returned
 
 
-class _LetWorkersIn(trio.abc.Instrument):
+class _InterpreterYields(trio.abc.Instrument):
     """Releases the interpreter lock for a moment at intervals, while a job runs and the event loop is busy.
 
     A busy loop polls its sockets more often than the switch interval. Each poll releases the lock, and takes it again
@@ -120,8 +120,8 @@ class _LetWorkersIn(trio.abc.Instrument):
     def before_io_wait(self, timeout: float) -> None:
         if self._jobs_out and timeout <= 0:
             now_s = time.perf_counter()
-            if now_s - self._last_s > LET_IN_EVERY_S:
-                time.sleep(LET_IN_FOR_S)
+            if now_s - self._last_s > YIELD_EVERY_S:
+                time.sleep(YIELD_FOR_S)
                 self._last_s = now_s
 
 
@@ -135,7 +135,7 @@ class ThreadPool:
     def __init__(self) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._token = trio.lowlevel.current_trio_token()
-        self._door = _LetWorkersIn()
+        self._door = _InterpreterYields()
         trio.lowlevel.add_instrument(self._door)
         self._queues: dict[int, queue.SimpleQueue[_Job[object] | None]] = {}
         self._threads: list[threading.Thread] = []

@@ -36,18 +36,18 @@ _EVENT: Final = struct.Struct("<QQqq")  # data, iocb, result, -
 class _Batch:
     """Syncs that were submitted together, and the task that waits for them."""
 
-    __slots__ = ("errno", "is_urgent", "left", "task")
+    __slots__ = ("errno", "is_urgent", "remaining", "task")
 
-    def __init__(self, left: int, *, is_urgent: bool) -> None:
-        self.left = left
+    def __init__(self, remaining: int, *, is_urgent: bool) -> None:
+        self.remaining = remaining
         self.is_urgent = is_urgent
         self.errno = 0
         self.task: trio.lowlevel.Task | None = None
 
     def finish(self, count: int, errno: int) -> None:
-        self.left -= count
+        self.remaining -= count
         self.errno = self.errno or errno
-        if not self.left and self.task is not None:
+        if not self.remaining and self.task is not None:
             trio.lowlevel.reschedule(self.task)
 
 
@@ -86,17 +86,17 @@ class KernelSync:
         """Make the content of all files durable. Raises the OSError of one. Not cancellable, because the disk would go
         on."""
         for start in range(0, len(descriptors), QUEUE_LENGTH):
-            some = descriptors[start : start + QUEUE_LENGTH]
-            await self._sync_some(some, _Batch(len(some), is_urgent=is_urgent))
+            chunk = descriptors[start : start + QUEUE_LENGTH]
+            await self._sync_chunk(chunk, _Batch(len(chunk), is_urgent=is_urgent))
 
-    async def _sync_some(self, descriptors: Sequence[int], batch: _Batch) -> None:
+    async def _sync_chunk(self, descriptors: Sequence[int], batch: _Batch) -> None:
         if self._next_for_room.locked() or self._in_flight + len(descriptors) > QUEUE_LENGTH:
             with trio.CancelScope(shield=True):
                 async with self._next_for_room:
                     while self._in_flight + len(descriptors) > QUEUE_LENGTH:
                         await self._waiting_for_room.park()
         self._submit(descriptors, batch)
-        if batch.left:
+        if batch.remaining:
             batch.task = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         if batch.errno:
@@ -110,11 +110,11 @@ class KernelSync:
             _IOCB.pack_into(self._blocks, index * _IOCB.size, *block)
         submitted = 0
         while submitted < len(descriptors):
-            left = len(descriptors) - submitted
+            remaining = len(descriptors) - submitted
             pointers = ctypes.byref(self._pointers, submitted * _POINTER_SIZE_BYTES)
-            accepted = self._syscall(self._io_submit, self._context, ctypes.c_long(left), pointers)
+            accepted = self._syscall(self._io_submit, self._context, ctypes.c_long(remaining), pointers)
             if accepted < 0:
-                batch.finish(left, ctypes.get_errno())
+                batch.finish(remaining, ctypes.get_errno())
                 break
             submitted += accepted
         self._in_flight += submitted
@@ -143,7 +143,7 @@ class KernelSync:
             batch = self._batches[ticket]
             batch.finish(1, -result if result < 0 else 0)
             self._urgent -= batch.is_urgent
-            if not batch.left:
+            if not batch.remaining:
                 del self._batches[ticket]
         self._in_flight -= max(count, 0)
         self._waiting_for_room.unpark_all()

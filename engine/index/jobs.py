@@ -67,9 +67,9 @@ def _keys_within(store: IndexStore, start: bytes, stop: bytes) -> Iterator[bytes
         start = found[-1][0] + b"\0"
 
 
-def _delete_keys(store: IndexStore, doomed: Iterator[bytes]) -> None:
-    while some := list(islice(doomed, PORTION)):
-        store.write([], some)
+def _delete_keys(store: IndexStore, keys: Iterator[bytes]) -> None:
+    while chunk := list(islice(keys, PORTION)):
+        store.write([], chunk)
 
 
 def give_up(store: IndexStore, partition: bytes, base_offsets: Sequence[int]) -> None:

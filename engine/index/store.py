@@ -1,6 +1,6 @@
 """Access to LevelDB, an ordered map of bytes, for the index.
 
-`IndexStore` is the interface; `engine.index.simulated_store` has the simulated index. Calls block: they are for a
+`IndexStore` is the interface; `engine.testing.simulated_index` has the simulated index. Calls block: they are for a
 worker. Each failure is `IndexBroken`; then the store is dropped and built again from the segments
 (docs/formats/index.md). This module knows neither keys nor segments.
 """

@@ -85,7 +85,7 @@ class StoredIndex:
         once."""
         return self._stored.pop(partition, Stored())
 
-    async def look_again(self, partitions: Collection[bytes]) -> None:
+    async def reload_stored(self, partitions: Collection[bytes]) -> None:
         """Read the stored data of these partitions again, before they are opened again."""
         await self.write_pending()
         stored = await self._ask(jobs.stored_partitions) or {}
@@ -141,7 +141,7 @@ class StoredIndex:
                 return  # otherwise it was broken, and the new one lacks the summaries
         raise StorageError(f"the index {self._directory} breaks again and again")
 
-    async def take_stock(self, partition: bytes, log: Log, stored: Stored) -> None:
+    async def reconcile(self, partition: bytes, log: Log, stored: Stored) -> None:
         """Make the stored data of an opened log agree with the log, before the first append.
 
         Data of segments in a remote tier stay until the tier has deleted them.
@@ -149,9 +149,9 @@ class StoredIndex:
         bases = {segment.base_offset for segment in log.segments}
         if max(stored.indexed_to, stored.keys_to) > log.end.offset:
             await self.truncate({partition: log})
-        gone = [base for base in stored.summaries if base not in bases and base >= log.cold.local_start_offset]
-        if gone:
-            await self.forget(partition, gone)
+        removed = [base for base in stored.summaries if base not in bases and base >= log.cold.local_start_offset]
+        if removed:
+            await self.forget(partition, removed)
         if log.unindexed:
             self.note(partition, log, log.end.offset)
 
@@ -175,8 +175,8 @@ class StoredIndex:
         await self.write_pending()
         ends = [(partition, log.end) for partition, log in logs.items()]
         for start in range(0, len(ends), TRUNCATE_TOGETHER_MAX):
-            some = dict(ends[start : start + TRUNCATE_TOGETHER_MAX])
-            await self._ask(partial(jobs.truncate, ends=some, sync=start + TRUNCATE_TOGETHER_MAX >= len(ends)))
+            chunk = dict(ends[start : start + TRUNCATE_TOGETHER_MAX])
+            await self._ask(partial(jobs.truncate, ends=chunk, sync=start + TRUNCATE_TOGETHER_MAX >= len(ends)))
         for partition, log in logs.items():
             if log.unindexed:
                 self.note(partition, log, log.end.offset)
@@ -205,10 +205,10 @@ class StoredIndex:
 
     async def forget_unknown(self, is_known: IsKnown) -> None:
         """Delete the data of partitions for which `is_known` is false; call it before a partition is opened."""
-        gone = [one for one in self._stored if not is_known(*of_partition_key(one))]
-        for partition in gone:
+        unknown = [one for one in self._stored if not is_known(*of_partition_key(one))]
+        for partition in unknown:
             del self._stored[partition]
-        await self.forget_partitions(gone)
+        await self.forget_partitions(unknown)
 
     # Reading
 

@@ -6,7 +6,7 @@ A change does not wait for changes of other partitions.
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.claims import Claims
 
 
@@ -18,7 +18,7 @@ class Changes:
         self._is_exclusive = False
 
     @asynccontextmanager
-    async def of(self, partitions: Iterable[TopicPartition]) -> AsyncIterator[None]:
+    async def lock(self, partitions: Iterable[TopicIdPartition]) -> AsyncIterator[None]:
         """Hold the locks of these partitions within the block.
 
         All of them are taken at once: a waiting task holds none.
@@ -33,7 +33,7 @@ class Changes:
             self._changing.release(names)
 
     @asynccontextmanager
-    async def of_all(self) -> AsyncIterator[None]:
+    async def lock_all(self) -> AsyncIterator[None]:
         """Hold the locks of all partitions within the block. While a task waits for this, no other change begins."""
         while self._is_exclusive:
             await self._changing.released.park()

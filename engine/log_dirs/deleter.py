@@ -13,7 +13,7 @@ from engine.logs.segments.set_aside import delete
 DELETE_INTERVAL_S = 1
 
 
-class _Due(NamedTuple):
+class _PendingDeletion(NamedTuple):
     """A file, and the time of its deletion by trio's clock."""
 
     at_s: float
@@ -26,7 +26,7 @@ class Deleter:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._due: list[_Due] = []
+        self._due: list[_PendingDeletion] = []
 
     @property
     def size_bytes(self) -> int:
@@ -36,7 +36,7 @@ class Deleter:
     def add(self, files: Iterable[tuple[str, int]], delay_ms: int) -> None:
         """Delete these files, (path, size in bytes), after `delay_ms`."""
         due_s = trio.current_time() + delay_ms / 1000
-        self._due += [_Due(due_s, path, size_bytes) for path, size_bytes in files]
+        self._due += [_PendingDeletion(due_s, path, size_bytes) for path, size_bytes in files]
 
     async def serve(self) -> None:
         """Delete files that are due, until cancelled, or until the log dir goes offline."""

@@ -26,7 +26,7 @@ def home_of(
     """
     homes = _online_homes(log_dirs, name)
     if len(homes) > 1:
-        raise StorageError(_in_two(name, homes))
+        raise StorageError(_two_homes_error(name, homes))
     if homes:
         return homes[0]
     online = [log_dir for log_dir in log_dirs if log_dir.disk.offline_reason is None]
@@ -68,7 +68,7 @@ async def _resolve(homes: Sequence[LogDir], name: str) -> None:
     best = max(claims.values(), default=Claim.NONE)
     best_homes = [log_dir for log_dir, found in claims.items() if found is best]
     if best is Claim.RECORDS and len(best_homes) > 1:
-        raise StoreRefused(_in_two(name, best_homes))
+        raise StoreRefused(_two_homes_error(name, best_homes))
     for log_dir in claims:
         if log_dir is not best_homes[0]:
             log_dir.disown([name])
@@ -78,5 +78,5 @@ def _online_homes(log_dirs: Sequence[LogDir], name: str) -> list[LogDir]:
     return [one for one in log_dirs if name in one.names and one.disk.offline_reason is None]
 
 
-def _in_two(name: str, homes: Sequence[LogDir]) -> str:
+def _two_homes_error(name: str, homes: Sequence[LogDir]) -> str:
     return f"{name} is in two log dirs: {' and '.join(log_dir.disk.path for log_dir in homes)}"

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.commit.journal import Found
 from engine.commit.replay import Directories, prepare_journal
 from engine.errors import StorageError, StoreRefused
@@ -79,7 +79,7 @@ class NewDir(NamedTuple):
     metadata: File
 
 
-def directory_name(partition: TopicPartition) -> str:
+def directory_name(partition: TopicIdPartition) -> str:
     """Kafka's directory name: topic-partition. Topic names are validated before; a name that leaves the log dir is a
     bug."""
     assert "/" not in partition.topic
@@ -222,7 +222,7 @@ def write_clean_marker(filesystem: FileSystem, path: str) -> None:
 
 
 def open_partition_dirs(
-    filesystem: FileSystem, path: str, wanted: Sequence[tuple[TopicPartition, LastKnown]]
+    filesystem: FileSystem, path: str, wanted: Sequence[tuple[TopicIdPartition, LastKnown]]
 ) -> list[Log | NewDir | StorageError]:
     """Open the logs of partitions. A partition without a directory gets a NewDir, for `finish_partition_dirs`."""
     found: list[Log | NewDir | StorageError] = []
@@ -237,7 +237,7 @@ def open_partition_dirs(
 
 
 def _open_partition_dir(
-    filesystem: FileSystem, path: str, partition: TopicPartition, last_known: LastKnown
+    filesystem: FileSystem, path: str, partition: TopicIdPartition, last_known: LastKnown
 ) -> Log | NewDir:
     """Open one log. The directory of another topic with the same name is set aside."""
     name = directory_name(partition)
@@ -274,7 +274,7 @@ def finish_partition_dirs(filesystem: FileSystem, path: str, new: Sequence[NewDi
     filesystem.sync_dir(path)
 
 
-def _stray_name(partition: TopicPartition, owner: bytes) -> str:
+def _stray_name(partition: TopicIdPartition, owner: bytes) -> str:
     """The name of the stray directory of another topic's partition: short enough for a file name, and unique."""
     return f"{partition.topic[:150]}-{partition.partition}.{owner.hex()}{STRAY_SUFFIX}"
 
@@ -348,16 +348,16 @@ def _has_data(filesystem: FileSystem, directory: str) -> bool:
     return any(filesystem.open(f"{directory}/{name}").size() for name in names)
 
 
-def delete_partition_dirs(filesystem: FileSystem, path: str, partitions: Sequence[TopicPartition]) -> None:
+def delete_partition_dirs(filesystem: FileSystem, path: str, partitions: Sequence[TopicIdPartition]) -> None:
     """Delete partition directories. The rename takes each away in one step; the next start removes what a crash
     leaves."""
     delete_dirs(filesystem, path, [(directory_name(one), one.topic_id) for one in partitions])
 
 
-def delete_dirs(filesystem: FileSystem, path: str, doomed: Sequence[tuple[str, bytes]]) -> None:
+def delete_dirs(filesystem: FileSystem, path: str, dirs: Sequence[tuple[str, bytes]]) -> None:
     """Delete partition directories, given as (name, topic id)."""
-    aside = [f"{topic_id.hex()}-{name.rpartition('-')[2]}{DELETE_SUFFIX}" for name, topic_id in doomed]
-    for (name, _), new_name in zip(doomed, aside, strict=True):
+    aside = [f"{topic_id.hex()}-{name.rpartition('-')[2]}{DELETE_SUFFIX}" for name, topic_id in dirs]
+    for (name, _), new_name in zip(dirs, aside, strict=True):
         filesystem.rename(f"{path}/{name}", f"{path}/{new_name}")
     if aside:
         filesystem.sync_dir(path)

@@ -36,14 +36,14 @@ async def move_local_starts(log_dir: LogDir, offsets: Mapping[Resident, int]) ->
     """
     refused: dict[Resident, EngineError] = {}
     async with log_dir.commit_log.replacing():
-        doomed: dict[Resident, list[Segment]] = {}
+        to_drop: dict[Resident, list[Segment]] = {}
         for resident, offset in offsets.items():
             with _noted(refused, resident):
-                doomed[resident] = _doomed(log_dir, resident, offset)
-        async with log_dir.commit_log.committer.between_rounds():
+                to_drop[resident] = _segments_below(log_dir, resident, offset)
+        async with log_dir.commit_log.committer.between_commit_batches():
             pass  # a commit batch that began before the tier was there would delete snapshots
         secured: dict[Resident, list[Segment]] = {}
-        for resident, segments in doomed.items():
+        for resident, segments in to_drop.items():
             with _noted(refused, resident):
                 if segments:
                     await _secure(log_dir, resident, segments)
@@ -65,14 +65,14 @@ def _noted(refused: dict[Resident, EngineError], resident: Resident) -> Iterator
         refused[resident] = error
 
 
-async def _drop(log_dir: LogDir, resident: Resident, doomed: list[Segment]) -> None:
+async def _drop(log_dir: LogDir, resident: Resident, to_drop: list[Segment]) -> None:
     log = resident.log
-    gone = log.drop_local_below(doomed[-1].end_offset)
-    assert gone == doomed
-    log_dir.caches.forget(gone)
-    bases = [segment.base_offset for segment in gone]
+    removed = log.drop_local_below(to_drop[-1].end_offset)
+    assert removed == to_drop
+    log_dir.caches.forget(removed)
+    bases = [segment.base_offset for segment in removed]
     paths = await log_dir.disk.run(partial(set_aside, log_dir.disk.filesystem, log.directory, bases))
-    sizes_bytes = [segment.size_bytes for segment in gone]
+    sizes_bytes = [segment.size_bytes for segment in removed]
     log_dir.deleter.add(zip(paths, sizes_bytes, strict=False), resident.config.file_delete_delay_ms)
 
 
@@ -99,7 +99,7 @@ def note_untiered(log_dir: LogDir, resident: Resident) -> None:
     log_dir.commit_log.want_checkpoint()
 
 
-def _doomed(log_dir: LogDir, resident: Resident, offset: int) -> list[Segment]:
+def _segments_below(log_dir: LogDir, resident: Resident, offset: int) -> list[Segment]:
     """The segments with files below `offset`. Raises OffsetOutOfRange, StorageError."""
     log = resident.log
     if log_dir.is_closing or log_dir.partitions.get(resident.partition) is not resident:
@@ -119,11 +119,11 @@ def _sync_names(filesystem: FileSystem, path: str) -> None:
     filesystem.sync_dir(path)
 
 
-async def _secure(log_dir: LogDir, resident: Resident, doomed: list[Segment]) -> None:
-    log, offset = resident.log, doomed[-1].end_offset
+async def _secure(log_dir: LogDir, resident: Resident, to_drop: list[Segment]) -> None:
+    log, offset = resident.log, to_drop[-1].end_offset
     point = log_dir.commit_log.points.get(key_of(resident.partition), PartitionCheckpoint())
     needed_from = max(log.start_offset, point.producers_from)
-    segments = [Extent.of(one) for one in doomed]
+    segments = [Extent.of(one) for one in to_drop]
     try:
         job = partial(secure_producers, log_dir.disk.filesystem, log.directory, segments, offset, needed_from)
         await log_dir.disk.run(job)

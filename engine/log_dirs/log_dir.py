@@ -8,7 +8,7 @@ from typing import Protocol
 
 import trio
 
-from engine.api import AbortedTransaction, TopicPartition
+from engine.api import AbortedTransaction, TopicIdPartition
 from engine.commit.appends import PartitionShare
 from engine.commit.commit_log import CommitLog, Decided
 from engine.commit.record_validation import RecordValidator
@@ -25,7 +25,7 @@ from engine.logs.log import Log
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.recovery.checkpoints import IsKnown, key_of
 from engine.logs.recovery.recovery import LastKnown
-from engine.logs.recovery.truncation_plan import Shorter
+from engine.logs.recovery.truncation_plan import TruncationPlan
 from engine.logs.segments.segment import Segment
 from engine.reading.key_indexer import KeyIndexer
 from engine.reading.reader import ReadingParts
@@ -36,7 +36,7 @@ from engine.tier import SegmentTier
 class Resident(Protocol):
     """A partition as its log dir sees it."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     log: Log
     config: LogConfig
 
@@ -72,7 +72,7 @@ class Resident(Protocol):
     def announce_change(self) -> None:
         """Wake waiting reads."""
 
-    def truncate(self, shorter: Shorter) -> list[Segment]:
+    def truncate(self, plan: TruncationPlan) -> list[Segment]:
         """Truncate the log between commit batches, and refuse appends; returns the segments that it has lost."""
 
     def reset(self, segment: Segment) -> list[Segment]:
@@ -102,7 +102,7 @@ class Shared:
     on_problem: Callable[[str], None]
     new_id: Callable[[], bytes]
     tier: SegmentTier
-    note_closed: Callable[[TopicPartition], None] = lambda _: None
+    note_closed: Callable[[TopicIdPartition], None] = lambda _: None
 
 
 Work = Callable[[], Awaitable[None]]
@@ -120,11 +120,13 @@ class LogDir:
         self.stats = shared.stats
         self.on_problem = shared.on_problem
         self.note_closed = shared.note_closed
-        self.examiner = RecordValidator(commit_log.committer, shared.pool, disk.workers.examiner, commit_log.budget)
+        self.record_validator = RecordValidator(
+            commit_log.committer, shared.pool, disk.workers.record_validator, commit_log.budget
+        )
         self.keys = KeyIndexer(index)
         self.deleter = Deleter(disk)
         self.reading = ReadingParts(disk, commit_log, index, shared.caches, shared.tier, shared.on_problem)
-        self.partitions: dict[TopicPartition, Resident] = {}
+        self.partitions: dict[TopicIdPartition, Resident] = {}
         self.names: set[str] = set()  # of partition directories, open or not
         self.want_seal: Callable[[Resident], None] = lambda _: None  # a segment may be finished
         self.role_changes = 0  # count of role changes and closed partitions, for tasks that depend on roles
@@ -134,10 +136,10 @@ class LogDir:
         self.is_nearly_full = False
         self.strays: dict[str, Stray] = {}  # by the names of their directories
         self.behind_since_s: float | None = None  # trio's time since which the host waits for it (decision 44)
-        self.unfinished: dict[TopicPartition, Work] = {}  # truncations of closed partitions, to be repeated
+        self.unfinished: dict[TopicIdPartition, Work] = {}  # truncations of closed partitions, to be repeated
         self._new_id = shared.new_id
         self._prepared: Prepared | None = None
-        self._has_told_unallocated = False
+        self._has_reported_unallocated = False
 
     def possess(self, prepared: Prepared, journal_slot_size_bytes: int) -> None:
         """Start from the result of `layout.prepare`."""
@@ -170,20 +172,20 @@ class LogDir:
     @property
     def services(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """The background services of the log dir."""
-        parts = self.deleter, self.index, self.keys, self.examiner
+        parts = self.deleter, self.index, self.keys, self.record_validator
         return *self.commit_log.services, *(part.serve for part in parts)
 
-    async def serve(self, keepers: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        """Run the services and `keepers`, until `serving` is cancelled."""
+    async def serve(self, tasks: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        """Run the services and `tasks`, until `serving` is cancelled."""
         try:
             with self.serving:
                 async with trio.open_nursery() as nursery:
-                    for serve in (*keepers, *self.services):
+                    for serve in (*tasks, *self.services):
                         nursery.start_soon(serve)
         finally:
             self.served.set()
 
-    async def let_go(self, logs: Sequence[Log]) -> None:
+    async def close_logs(self, logs: Sequence[Log]) -> None:
         """Close logs that are not served any more.
 
         The last close of a deleted file blocks while the kernel frees its cached pages, 0.2 s for each GiB: a worker
@@ -191,11 +193,11 @@ class LogDir:
         """
         segments = [segment for log in logs for segment in (*log.cold.segments, *log.segments)]
         for log in logs:
-            log.let_go()
-        await self.let_go_of(segments)
+            log.drop_all()
+        await self.close_segments(segments)
 
-    async def let_go_of(self, segments: Sequence[Segment]) -> None:
-        """Close segments that their logs have lost; otherwise as `let_go`."""
+    async def close_segments(self, segments: Sequence[Segment]) -> None:
+        """Close segments that their logs have lost; otherwise as `close_logs`."""
         files = [segment.file for segment in segments]
         self.caches.forget(segments)
         with suppress(StorageError):
@@ -210,27 +212,27 @@ class LogDir:
 
     def note_unallocated(self, why: str | None) -> None:
         """Report once that preallocation failed; segments then grow with their appends."""
-        if why is not None and not self._has_told_unallocated:
-            self._has_told_unallocated = True
+        if why is not None and not self._has_reported_unallocated:
+            self._has_reported_unallocated = True
             self.on_problem(f"{self.disk.path}: segments are not preallocated: {why}")
 
     # Opening and closing of partitions
 
-    def last_known(self, partition: TopicPartition, *, has_others: bool) -> LastKnown:
+    def last_known(self, partition: TopicIdPartition, *, has_others: bool) -> LastKnown:
         """The state that recovery may believe about a partition that is about to be opened."""
         stored = self.index.take_stored(index_key(partition))
         return self.commit_log.last_known(key_of(partition), directory_name(partition), stored, has_others=has_others)
 
-    async def look_again(self, partitions: Sequence[TopicPartition]) -> None:
+    async def reload_stored(self, partitions: Sequence[TopicIdPartition]) -> None:
         """Read the stored index again for partitions that are about to be reopened, so that `last_known` has it."""
         if partitions:
-            await self.index.look_again(list(map(index_key, partitions)))
+            await self.index.reload_stored(list(map(index_key, partitions)))
 
     async def adopt(self, resident: Resident, last_known: LastKnown) -> None:
         """Take over a partition that was opened, and recovered if necessary. Raises StorageError."""
         partition, log = resident.partition, resident.log
         if log.damaged_from is None:
-            await self.index.take_stock(index_key(partition), log, last_known.stored)
+            await self.index.reconcile(index_key(partition), log, last_known.stored)
         self.disk.check_online()  # if it failed meanwhile, it has closed those it knew
         self.partitions[partition] = resident
         self.names.add(directory_name(partition))
@@ -238,14 +240,14 @@ class LogDir:
         self.commit_log.adopt(key, name, log, lambda: Decided(resident.high_watermark, resident.undecided_from))
         self.want_seal(resident)
 
-    def release(self, partitions: Sequence[TopicPartition]) -> None:
+    def release(self, partitions: Sequence[TopicIdPartition]) -> None:
         """Stop all work on partitions that are about to be deleted."""
         for one in partitions:
             del self.partitions[one]
             self.unfinished.pop(one, None)
             self.commit_log.release(key_of(one))
 
-    async def abandon(self, partitions: Sequence[TopicPartition]) -> None:
+    async def abandon(self, partitions: Sequence[TopicIdPartition]) -> None:
         """Forget partitions that were deleted."""
         await self.index.forget_partitions(list(map(index_key, partitions)))
         self.disown(list(map(directory_name, partitions)))
@@ -288,7 +290,7 @@ class LogDir:
         if is_online:
             with suppress(StorageError):  # the next start scans it
                 await commit_log.flusher.flush([one.log for one in self.partitions.values()])
-                await disk.run(partial(_leave, [one.log for one in sound]))
+                await disk.run(partial(_end_in_order, [one.log for one in sound]))
                 await commit_log.checkpoint()
                 if commit_log.has_all_recovered:  # a partition that was not opened since a crash still needs its scan
                     await disk.run(partial(write_clean_marker, disk.filesystem, disk.path))
@@ -296,11 +298,11 @@ class LogDir:
             self._prepared.lock.release()
 
 
-def _leave(logs: Sequence[Log]) -> None:
+def _end_in_order(logs: Sequence[Log]) -> None:
     for log in logs:
-        log.leave()
+        log.end_in_order()
 
 
-def index_key(partition: TopicPartition) -> bytes:
+def index_key(partition: TopicIdPartition) -> bytes:
     """The key of a partition in the index of its log dir."""
     return partition_key(partition.topic_id, partition.partition)

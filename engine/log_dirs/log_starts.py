@@ -27,7 +27,7 @@ class Move(NamedTuple):
     reasons: Sequence[Reason] = ()
 
 
-class _Gone(NamedTuple):
+class _RemovedSegments(NamedTuple):
     """Segments with files that a log has lost. The tier deletes its copies itself."""
 
     resident: Resident
@@ -50,9 +50,9 @@ async def move_log_starts(log_dir: LogDir, moves: Sequence[Move]) -> None:
         ahead = [one for one in moves if one.offset > one.resident.log.start_offset]
         if ahead:
             await log_dir.commit_log.announce([_barrier(one) for one in ahead])
-        gone = [_drop(log_dir, one) for one in moves]
-    for start in range(0, len(gone), SET_ASIDE_TOGETHER_MAX):
-        await _set_aside(log_dir, [one for one in gone[start : start + SET_ASIDE_TOGETHER_MAX] if one.segments])
+        moved = [_drop(log_dir, one) for one in moves]
+    for start in range(0, len(moved), SET_ASIDE_TOGETHER_MAX):
+        await _set_aside(log_dir, [one for one in moved[start : start + SET_ASIDE_TOGETHER_MAX] if one.segments])
 
 
 def _can_move(log_dir: LogDir, move: Move) -> bool:
@@ -71,7 +71,7 @@ def _barrier(move: Move) -> Barrier:
     return Barrier(partition.topic_id, partition.partition, BarrierKind.LOG_START, move.offset)
 
 
-def _drop(log_dir: LogDir, move: Move) -> _Gone:
+def _drop(log_dir: LogDir, move: Move) -> _RemovedSegments:
     log = move.resident.log
     segments = log.drop_below(max(move.offset, log.start_offset))
     log_dir.caches.forget(segments)
@@ -79,20 +79,20 @@ def _drop(log_dir: LogDir, move: Move) -> _Gone:
     for segment, reason in zip(segments, reasons, strict=False):
         log_dir.stats.note_removed(reason, segment.size_bytes)
     move.resident.announce_change()
-    return _Gone(move.resident, log.directory, [one for one in segments if not one.is_cold])
+    return _RemovedSegments(move.resident, log.directory, [one for one in segments if not one.is_cold])
 
 
-async def _set_aside(log_dir: LogDir, gone: Sequence[_Gone]) -> None:
+async def _set_aside(log_dir: LogDir, moved: Sequence[_RemovedSegments]) -> None:
     """Set aside files while appends go on. If the log dir is closing, the next open of the log removes them."""
     async with log_dir.commit_log.between_checkpoints():
         if log_dir.is_closing:
             return
         # Another partition may have the directory of one that was deleted, and a reset log files of the same names.
-        gone = [one for one in gone if log_dir.partitions.get(one.resident.partition) is one.resident]
-        gone = [one for one in gone if one.resident.log.start_offset >= one.segments[-1].end_offset]
-        of = [(one.directory, [segment.base_offset for segment in one.segments]) for one in gone]
-        found = await log_dir.disk.run(lambda: [set_aside(log_dir.disk.filesystem, *one) for one in of])
-    for one, paths in zip(gone, found, strict=True):
+        moved = [one for one in moved if log_dir.partitions.get(one.resident.partition) is one.resident]
+        moved = [one for one in moved if one.resident.log.start_offset >= one.segments[-1].end_offset]
+        by_directory = [(one.directory, [segment.base_offset for segment in one.segments]) for one in moved]
+        found = await log_dir.disk.run(lambda: [set_aside(log_dir.disk.filesystem, *one) for one in by_directory])
+    for one, paths in zip(moved, found, strict=True):
         sizes_bytes = [segment.size_bytes for segment in one.segments]
         delay_ms = one.resident.config.file_delete_delay_ms
         log_dir.deleter.add(zip(paths, sizes_bytes, strict=False), delay_ms)
@@ -112,6 +112,6 @@ async def roll(log_dir: LogDir, resident: Resident, end_offset: int) -> bool:
             return False
         part = resident.stage_roll()
         async with log_dir.disk.syncing(files_synced_by_writing([part])):
-            await log_dir.disk.run_between_rounds(partial(part.log.perform, part.chunks))
+            await log_dir.disk.run_between_commit_batches(partial(part.log.perform, part.chunks))
         resident.rolled(part)
         return True

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from engine.api import Role, TopicPartition
+from engine.api import Role, TopicIdPartition
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.errors import StorageError
 from engine.log_dirs.layout import NewDir, delete_partition_dirs, finish_partition_dirs, open_partition_dirs
@@ -20,7 +20,7 @@ from engine.logs.recovery.recovery import LastKnown
 Known = tuple[Role, LastKnown]
 
 
-def in_jobs(wanted: Sequence[Known]) -> Iterator[Sequence[Known]]:
+def split_into_jobs(wanted: Sequence[Known]) -> Iterator[Sequence[Known]]:
     """Split openings into jobs of a worker: one for each log that needs a scan, which may take long, and one for the
     rest."""
     quick = []
@@ -46,7 +46,7 @@ async def open_logs(log_dir: LogDir, wanted: Sequence[Known]) -> list[Log | Stor
     return [one.log if isinstance(one, NewDir) else one for one in found]
 
 
-async def delete_logs(log_dir: LogDir, partitions: Sequence[TopicPartition]) -> None:
+async def delete_logs(log_dir: LogDir, partitions: Sequence[TopicIdPartition]) -> None:
     """Delete the logs of open partitions, which are not served any more. Raises StorageError."""
     async with log_dir.commit_log.alone():
         with suppress(StorageError):  # a full disk must not prevent the deletion that frees space

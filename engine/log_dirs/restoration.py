@@ -7,7 +7,7 @@ that no broker uses. A broker takes it for a log dir only after its last file is
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.api import Marker, TopicPartition
+from engine.api import Marker, TopicIdPartition
 from engine.errors import StoreRefused
 from engine.files.filesystem import FileSystem, replace_small
 from engine.log_dirs.layout import (
@@ -37,7 +37,7 @@ class RestoredLog(NamedTuple):
     `leader_epoch`, which is above all of `epochs`, and the time `now_ms`.
     """
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     log_start_offset: int
     end_offset: int
     epochs: Sequence[tuple[int, int]]
@@ -54,7 +54,7 @@ class RestoredLog(NamedTuple):
 class KeptLog(NamedTuple):
     """A partition in a log dir; `leader_epoch` is the last one in its checkpoint, or 0."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     leader_epoch: int
 
 
@@ -71,7 +71,7 @@ def kept_logs(filesystem: FileSystem, path: str, identity: Identity) -> list[Kep
             topic, _, number = name.rpartition("-")
             point = points.get((topic_id, int(number)), PartitionCheckpoint())
             epoch = point.epochs[-1].epoch if point.epochs else 0
-            kept.append(KeptLog(TopicPartition(topic_id, topic, int(number)), epoch))
+            kept.append(KeptLog(TopicIdPartition(topic_id, topic, int(number)), epoch))
     return kept
 
 
@@ -103,8 +103,8 @@ def _check(log: RestoredLog) -> None:
         try:
             log.lost_markers()
         except (SnapshotDamaged, FooterDamaged) as damage:
-            what = f"{directory_name(log.partition)}: its producer snapshot in the remote tier"
-            raise StoreRefused(f"{what}: {damage}") from damage
+            place = f"{directory_name(log.partition)}: its producer snapshot in the remote tier"
+            raise StoreRefused(f"{place}: {damage}") from damage
 
 
 def _make(filesystem: FileSystem, directory: str, log: RestoredLog) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import StorageError, StoreRefused
 from engine.files.checked_text import body_of, with_crc
 from engine.files.filesystem import FileSystem, Unreadable, read_small, replace_small, take_in_place, write_aside
@@ -35,7 +35,7 @@ _ENTRY = "checkpoint\n"
 class StrayMetadata(NamedTuple):
     """The metadata of a stray log. `may_truncate`: whether a torn tail may be truncated."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     at_ms: int
     point: PartitionCheckpoint
     needs_scan: bool = True
@@ -107,7 +107,7 @@ def decode_metadata(content: bytes, path: str) -> StrayMetadata:
     try:
         checkpoint = decode_checkpoint(entry, path)
         [((topic_id, number), point)] = checkpoint.partitions.items()
-        partition = TopicPartition(topic_id, values["topic"], number)
+        partition = TopicIdPartition(topic_id, values["topic"], number)
         return StrayMetadata(partition, int(values["time"]), point, values["scan"] != "no", not checkpoint.has_lost)
     except (StoreRefused, KeyError, ValueError) as error:
         raise StorageError(f"{path} was written by another version") from error
@@ -254,10 +254,10 @@ def forget_notes(filesystem: FileSystem, path: str, strays: Iterable[StrayMetada
 
 def delete_strays(filesystem: FileSystem, path: str, names: Sequence[str]) -> None:
     """Delete strays. The rename takes each away in one step; the next start removes what a crash leaves."""
-    doomed = [f"{name.removesuffix(STRAY_SUFFIX)}{DELETE_SUFFIX}" for name in names]
-    for name, new_name in zip(names, doomed, strict=True):
+    renamed = [f"{name.removesuffix(STRAY_SUFFIX)}{DELETE_SUFFIX}" for name in names]
+    for name, new_name in zip(names, renamed, strict=True):
         assert not is_partition_name(name)
         filesystem.rename(f"{path}/{name}", f"{path}/{new_name}")
     if names:
         filesystem.sync_dir(path)
-        remove_trees(filesystem, path, doomed)
+        remove_trees(filesystem, path, renamed)

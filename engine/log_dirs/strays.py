@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import trio
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.errors import StorageError
 from engine.files.filesystem import FileSystem
@@ -51,14 +51,14 @@ class Fate(Enum):
 
 
 FateOf = Callable[[bytes, int], Fate]  # the fate of a topic id and a partition number
-TakeOpen = Callable[[Iterable[TopicPartition]], Mapping[LogDir, Sequence[Resident]]]
+TakeOpen = Callable[[Iterable[TopicIdPartition]], Mapping[LogDir, Sequence[Resident]]]
 
 
-class _Judged(NamedTuple):
+class _SortedNames(NamedTuple):
     """Directories of a log dir that the metadata do not name."""
 
-    gone: list[tuple[str, bytes]]
-    unnamed: list[TopicPartition]
+    deleted: list[tuple[str, bytes]]
+    unnamed: list[TopicIdPartition]
 
 
 class Strays:
@@ -94,13 +94,13 @@ class Strays:
         online = [log_dir for log_dir in self._log_dirs if log_dir.disk.offline_reason is None]
         return [(log_dir, one) for log_dir in online for one in log_dir.strays.values()]
 
-    async def settle(self, fate_of: FateOf) -> None:
+    async def apply_fates(self, fate_of: FateOf) -> None:
         """Delete, set aside or put back logs, as the metadata say; at a start, before logs are opened.
 
         Deleted partitions lose their logs, unnamed ones become strays, and strays that are named again come back. Log
         dirs that are or go offline are left alone. Raises StoreRefused if two log dirs have records of a partition.
         """
-        async with self._changes.of_all():
+        async with self._changes.lock_all():
             for log_dir in self._log_dirs:
                 with suppress(StorageError):
                     async with self._changing[log_dir]:
@@ -114,10 +114,10 @@ class Strays:
         log_dir.strays = {one.name: one for one in await disk.run(partial(find_strays, filesystem, disk.path))}
         keys = [(name, one.key) for name, one in log_dir.strays.items()]
         await self._delete(log_dir, [name for name, key in keys if key and fate_of(*key) is Fate.DELETED])
-        judged = await disk.run(partial(_judge, filesystem, disk.path, sorted(log_dir.names), fate_of))
-        await disk.run(partial(delete_dirs, filesystem, disk.path, judged.gone))
+        judged = await disk.run(partial(_sort_by_fate, filesystem, disk.path, sorted(log_dir.names), fate_of))
+        await disk.run(partial(delete_dirs, filesystem, disk.path, judged.deleted))
         stays = Fate.NAMED, Fate.UNNAMED
-        await log_dir.forget([name for name, _ in judged.gone], lambda *key: fate_of(*key) in stays)
+        await log_dir.forget([name for name, _ in judged.deleted], lambda *key: fate_of(*key) in stays)
         noted = [self._metadata_of(log_dir, one) for one in judged.unnamed]
         try:
             await disk.run(partial(note_strays, filesystem, disk.path, noted))
@@ -134,19 +134,19 @@ class Strays:
         for one in found:
             self._on_problem(f"{log_dir.disk.path}/{one.name} is a stray: topic {one.topic} is not in the metadata")
 
-    def _metadata_of(self, log_dir: LogDir, partition: TopicPartition) -> StrayMetadata:
+    def _metadata_of(self, log_dir: LogDir, partition: TopicIdPartition) -> StrayMetadata:
         """The metadata of a log that this process has not opened."""
         name = directory_name(partition)
         known = log_dir.commit_log.last_known(key_of(partition), name, Stored(), has_others=False)
         needs_scan = not known.is_clean
         return StrayMetadata(partition, self._now_ms(), known.checkpoint, needs_scan, may_truncate=known.may_truncate)
 
-    async def set_aside(self, partitions: Collection[TopicPartition]) -> None:
+    async def set_aside(self, partitions: Collection[TopicIdPartition]) -> None:
         """Make strays of open logs that the metadata do not name any more, and that no change has deleted.
 
         A closed log stays as it is until the next start.
         """
-        async with self._changes.of(partitions):
+        async with self._changes.lock(partitions):
             self._named.difference_update(map(key_of, partitions))
             for log_dir, residents in self._take_open(partitions).items():
                 try:
@@ -174,24 +174,26 @@ class Strays:
             log_dir.release(partitions)
             await self._rename(log_dir, noted)
         await log_dir.abandon(partitions)
-        await log_dir.let_go([one.log for one in residents])
+        await log_dir.close_logs([one.log for one in residents])
 
-    async def put_back(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+    async def put_back(self, partitions: Collection[TopicIdPartition]) -> Mapping[TopicIdPartition, str]:
         """Put back the strays of partitions that the metadata name; returns why partitions are not to be opened now.
 
         If a stray cannot be put back, its partition stays closed: an empty log would hide the records of the stray.
         """
         known = {one.key for _, one in self._all()} | self._unfinished.keys()
-        some = [one for one in partitions if key_of(one) in known and key_of(one) not in self._given_up]
-        if not some:
+        with_strays = [one for one in partitions if key_of(one) in known and key_of(one) not in self._given_up]
+        if not with_strays:
             return {}
-        async with self._changes.of(some):
-            back = await self._put_back([key_of(one) for one in some])
+        async with self._changes.lock(with_strays):
+            back = await self._put_back([key_of(one) for one in with_strays])
         return {
-            one: BACK if key_of(one) in back else STUCK for one in some if key_of(one) in back or self._is_stuck(one)
+            one: BACK if key_of(one) in back else STUCK
+            for one in with_strays
+            if key_of(one) in back or self._is_stuck(one)
         }
 
-    def home(self, partition: TopicPartition) -> LogDir | None:
+    def home(self, partition: TopicIdPartition) -> LogDir | None:
         """The log dir of the stray that would be put back."""
         newest = self._newest(key_of(partition))
         return newest[0] if newest is not None else None
@@ -209,7 +211,7 @@ class Strays:
         """Note an unclean election, which gave up this broker's records: a new log begins, and the stray stays."""
         self._given_up.add(key)
 
-    def _is_stuck(self, partition: TopicPartition) -> bool:
+    def _is_stuck(self, partition: TopicIdPartition) -> bool:
         name = directory_name(partition)
         return not any(name in one.names for one in self._log_dirs if one.disk.offline_reason is None)
 
@@ -228,11 +230,11 @@ class Strays:
                 else:
                     found.setdefault(log_dir, []).append(stray)
         before = {key for key in keys if key in self._unfinished}
-        for log_dir, some in found.items():
+        for log_dir, strays in found.items():
             with suppress(StorageError):
                 async with self._changing[log_dir]:
-                    await self._put_back_in(log_dir, [one for one in some if one.name in log_dir.strays])
-        renamed = {one.key for some in found.values() for one in some}
+                    await self._put_back_in(log_dir, [one for one in strays if one.name in log_dir.strays])
+        renamed = {one.key for strays in found.values() for one in strays}
         return {key for key in keys if key in before | renamed and key not in self._unfinished and not self.had(key)}
 
     async def _put_back_in(self, log_dir: LogDir, strays: Sequence[Stray]) -> None:
@@ -303,12 +305,12 @@ def running_times(log_dir: LogDir) -> Mapping[str, int]:
     return {name: one.kept_ms for name, one in log_dir.strays.items()}
 
 
-def _judge(filesystem: FileSystem, path: str, names: Sequence[str], fate_of: FateOf) -> _Judged:
+def _sort_by_fate(filesystem: FileSystem, path: str, names: Sequence[str], fate_of: FateOf) -> _SortedNames:
     """Sort partition directories by the fate of their partitions.
 
     A directory without a topic id stays: it may be about to be created, or be damaged.
     """
-    judged = _Judged([], [])
+    judged = _SortedNames([], [])
     for name in names:
         with suppress(StorageError):
             topic_id, (topic, _, number) = stored_topic_id(filesystem, f"{path}/{name}"), name.rpartition("-")
@@ -316,7 +318,7 @@ def _judge(filesystem: FileSystem, path: str, names: Sequence[str], fate_of: Fat
                 continue
             fate = fate_of(topic_id, int(number))
             if fate is Fate.UNNAMED:
-                judged.unnamed.append(TopicPartition(topic_id, topic, int(number)))
+                judged.unnamed.append(TopicIdPartition(topic_id, topic, int(number)))
             elif fate is not Fate.NAMED:
-                judged.gone.append((name, topic_id))
+                judged.deleted.append((name, topic_id))
     return judged

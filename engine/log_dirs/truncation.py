@@ -21,7 +21,13 @@ from engine.logs.log import Log
 from engine.logs.producers.state import ProducerTable
 from engine.logs.producers.walk import Extent
 from engine.logs.recovery.checkpoints import key_of
-from engine.logs.recovery.truncation_plan import Longer, Shorter, shorten, start_empty, truncate_files
+from engine.logs.recovery.truncation_plan import (
+    LogBeforeTruncation,
+    TruncationPlan,
+    plan_truncation,
+    start_empty,
+    truncate_files,
+)
 from engine.logs.segments.segment import Segment
 
 TOGETHER_MAX = 16  # logs in one job of a worker: more would block the disk, and the core, for others
@@ -40,11 +46,11 @@ class _Planned(NamedTuple):
     """A log, and the plan of its truncation."""
 
     resident: Resident
-    shorter: Shorter
+    plan: TruncationPlan
 
     @property
     def barrier(self) -> Barrier:
-        return Barrier(*key_of(self.resident.partition), BarrierKind.TRUNCATED, *self.shorter.point)
+        return Barrier(*key_of(self.resident.partition), BarrierKind.TRUNCATED, *self.plan.point)
 
 
 async def truncate(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[EngineError | None]:
@@ -54,7 +60,7 @@ async def truncate(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[Engine
     or below the end of a sealed segment. CorruptMessage: the beginning of the batch cannot be found.
     """
     async with log_dir.commit_log.replacing():
-        found = await _look(log_dir, wanted)
+        found = await _plans(log_dir, wanted)
         planned = [one for one in found if isinstance(one, _Planned)]
         try:
             if planned:
@@ -64,26 +70,26 @@ async def truncate(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[Engine
         return [None if isinstance(one, _Planned) else one for one in found]
 
 
-async def _look(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[_Planned | EngineError | None]:
+async def _plans(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[_Planned | EngineError | None]:
     """The plan of each truncation, or its error; None if the log already ends there."""
     found: list[_Planned | EngineError | None] = []
     for start in range(0, len(wanted), TOGETHER_MAX):
-        some = wanted[start : start + TOGETHER_MAX]
-        asked = [_as_it_is(one) for one in some]
+        chunk = wanted[start : start + TOGETHER_MAX]
+        inputs = [_planning_input(one) for one in chunk]
         try:
-            looked = await log_dir.disk.run(partial(_shorten_all, log_dir.disk.filesystem, asked))
+            plans = await log_dir.disk.run(partial(_plan_all, log_dir.disk.filesystem, inputs))
         except StorageError as error:
-            looked = [error] * len(asked)
-        for one, became in zip(some, looked, strict=True):
-            found.append(_Planned(one.resident, became) if isinstance(became, Shorter) else became)
+            plans = [error] * len(inputs)
+        for one, plan in zip(chunk, plans, strict=True):
+            found.append(_Planned(one.resident, plan) if isinstance(plan, TruncationPlan) else plan)
     return found
 
 
-def _as_it_is(one: Truncation) -> EngineError | tuple[Longer, int] | None:
-    """The arguments of `shorten`, or an error; None if the log ends at the offset, or before."""
+def _planning_input(one: Truncation) -> EngineError | tuple[LogBeforeTruncation, int] | None:
+    """The arguments of `plan_truncation`, or an error; None if the log ends at the offset, or before."""
     if one.offset >= one.resident.log.end.offset:
         return None
-    return _why_not(one) or (_longer(one), one.offset)
+    return _why_not(one) or (_before_truncation(one), one.offset)
 
 
 def _why_not(one: Truncation) -> EngineError | None:
@@ -98,12 +104,12 @@ def _why_not(one: Truncation) -> EngineError | None:
     return None
 
 
-def _longer(one: Truncation) -> Longer:
+def _before_truncation(one: Truncation) -> LogBeforeTruncation:
     log = one.resident.log
     last = log.segment_of(one.offset)
     segments = [segment for segment in log.segments if segment.base_offset <= last.base_offset]
     known = None if last.index is None else last.index.below(one.offset)
-    return Longer(
+    return LogBeforeTruncation(
         log.directory,
         log.start_offset,
         [*map(Extent.of, segments)],
@@ -121,15 +127,15 @@ def _aborted(log: Log, last: Segment) -> Sequence[AbortedTransaction] | None:
     return None if last.base_offset in log.aborted.bases else ()
 
 
-def _shorten_all(
-    filesystem: FileSystem, asked: Sequence[EngineError | tuple[Longer, int] | None]
-) -> Sequence[EngineError | Shorter | None]:
-    return [_shorten(filesystem, *one) if isinstance(one, tuple) else one for one in asked]
+def _plan_all(
+    filesystem: FileSystem, inputs: Sequence[EngineError | tuple[LogBeforeTruncation, int] | None]
+) -> Sequence[EngineError | TruncationPlan | None]:
+    return [_plan_one(filesystem, *one) if isinstance(one, tuple) else one for one in inputs]
 
 
-def _shorten(filesystem: FileSystem, log: Longer, offset: int) -> EngineError | Shorter:
+def _plan_one(filesystem: FileSystem, log: LogBeforeTruncation, offset: int) -> EngineError | TruncationPlan:
     try:
-        return shorten(filesystem, log, offset)
+        return plan_truncation(filesystem, log, offset)
     except (CorruptMessage, OffsetOutOfRange) as error:
         return error
     except Unreadable as error:
@@ -138,22 +144,22 @@ def _shorten(filesystem: FileSystem, log: Longer, offset: int) -> EngineError | 
 
 async def _truncate(log_dir: LogDir, planned: Sequence[_Planned]) -> None:
     """Carry out plans within `replacing`. Raises StorageError."""
-    async with log_dir.commit_log.committer.between_rounds():
+    async with log_dir.commit_log.committer.between_commit_batches():
         log_dir.commit_log.advance_points()
         await log_dir.commit_log.announce([one.barrier for one in planned])
-        gone = [segment for one in planned for segment in one.resident.truncate(one.shorter)]
+        removed = [segment for one in planned for segment in one.resident.truncate(one.plan)]
     again = [(one.resident, partial(_truncate_files, log_dir, [one])) for one in planned]
-    async with _carried_out(log_dir, again, gone):
+    async with _carried_out(log_dir, again, removed):
         await _truncate_files(log_dir, planned)
 
 
 async def _truncate_files(log_dir: LogDir, planned: Sequence[_Planned]) -> None:
     """Truncate the files; it may be repeated."""
     for start in range(0, len(planned), TOGETHER_MAX):
-        some = planned[start : start + TOGETHER_MAX]
-        await log_dir.disk.run(partial(truncate_files, log_dir.disk.filesystem, [one.shorter for one in some]))
-        await log_dir.disk.sync([one.shorter.file for one in some])
-        for one in some:
+        chunk = planned[start : start + TOGETHER_MAX]
+        await log_dir.disk.run(partial(truncate_files, log_dir.disk.filesystem, [one.plan for one in chunk]))
+        await log_dir.disk.sync([one.plan.file for one in chunk])
+        for one in chunk:
             one.resident.log.note_flushed(one.resident.log.end)
     await log_dir.index.truncate({index_key(one.resident.partition): one.resident.log for one in planned})
 
@@ -170,12 +176,12 @@ async def reset(log_dir: LogDir, resident: Resident, offset: int, *, expects_unu
     """
     partition, log = resident.partition, resident.log
     async with log_dir.commit_log.replacing():
-        async with log_dir.commit_log.committer.between_rounds():
+        async with log_dir.commit_log.committer.between_commit_batches():
             if expects_unused and not is_unused(log):
                 raise OffsetOutOfRange(f"{partition.topic}-{partition.partition} is not empty any more")
             await log_dir.commit_log.announce([Barrier(*key_of(partition), BarrierKind.RESET, offset)])
-            gone = resident.reset(Segment(offset))
-        async with _carried_out(log_dir, [(resident, partial(_empty, log_dir, resident, offset))], gone):
+            removed = resident.reset(Segment(offset))
+        async with _carried_out(log_dir, [(resident, partial(_empty, log_dir, resident, offset))], removed):
             await _empty(log_dir, resident, offset)
         log_dir.commit_log.recovered(directory_name(partition))
 
@@ -191,7 +197,7 @@ async def _empty(log_dir: LogDir, resident: Resident, offset: int) -> None:
 
 @asynccontextmanager
 async def _carried_out(
-    log_dir: LogDir, residents: Sequence[tuple[Resident, Work]], gone: Sequence[Segment]
+    log_dir: LogDir, residents: Sequence[tuple[Resident, Work]], removed: Sequence[Segment]
 ) -> AsyncIterator[None]:
     """Carry out a change behind its barrier, within the block: then write a checkpoint, and accept appends again.
 
@@ -209,4 +215,4 @@ async def _carried_out(
         raise StorageError(reason) from error
     for one, _ in residents:
         one.resume()
-    await log_dir.let_go_of(gone)
+    await log_dir.close_segments(removed)

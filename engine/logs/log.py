@@ -17,7 +17,7 @@ from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
 from engine.logs.producers.snapshot import Snapshot, write_snapshot
 from engine.logs.producers.state import ProducerTable
 from engine.logs.recovery.epochs import EpochHistory
-from engine.logs.recovery.truncation_plan import Shorter
+from engine.logs.recovery.truncation_plan import TruncationPlan
 from engine.logs.segments.chunk import Chunk
 from engine.logs.segments.cold import ColdSegments
 from engine.logs.segments.position import LogPosition, position_of
@@ -140,8 +140,8 @@ class Log:
         """Decide where `batches`, which continue the log, will go; a new segment begins before a batch that does not
         fit."""
         active = self.segments[-1]
-        if active.begun_ms == NO_TIMESTAMP_MS:
-            active.begun_ms = now_ms
+        if active.started_ms == NO_TIMESTAMP_MS:
+            active.started_ms = now_ms
         end, size_bytes = active.size_bytes, sum(map(len, batches))
         if (
             end + size_bytes > policy.segment_size_bytes
@@ -171,10 +171,10 @@ class Log:
     def drop_below(self, offset: int) -> list[Segment]:
         """Move the log start to `offset`; returns the segments wholly below it, which the log has lost."""
         self.start_offset = offset
-        gone = self.finished_below(offset)
-        del self.segments[: len(gone)], self._bases[: len(gone)]
+        removed = self.finished_below(offset)
+        del self.segments[: len(removed)], self._bases[: len(removed)]
         self.forget_older_epochs()
-        return [*self.cold.drop_below(offset), *gone]
+        return [*self.cold.drop_below(offset), *removed]
 
     def forget_older_epochs(self) -> None:
         """Forget leader epochs and aborted indexes below the first segment.
@@ -194,20 +194,20 @@ class Log:
     def drop_local_below(self, offset: int) -> list[Segment]:
         """Turn the segments below `offset`, where a segment begins, into cold ones; returns them, so that their files
         can go."""
-        gone = self.finished_below(offset)
-        self.cold.take([(one, self.summary_of(one)) for one in gone], self.start_offset)
-        del self.segments[: len(gone)], self._bases[: len(gone)]
+        removed = self.finished_below(offset)
+        self.cold.take([(one, self.summary_of(one)) for one in removed], self.start_offset)
+        del self.segments[: len(removed)], self._bases[: len(removed)]
         self.replacements += 1
-        return gone
+        return removed
 
-    def truncate(self, shorter: Shorter) -> list[Segment]:
-        """Truncate the log to `shorter`; returns the segments that the log has lost, the truncated one included.
+    def truncate(self, plan: TruncationPlan) -> list[Segment]:
+        """Truncate the log to `plan`; returns the segments that the log has lost, the truncated one included.
 
         The durable end and the other known offsets go down to the new end.
         """
-        first = self._bases.index(shorter.segment.base_offset)
-        gone = self._end_with(first, shorter.segment, shorter.producers)
-        self.aborted.truncate(shorter.segment.base_offset, shorter.aborted)
+        first = self._bases.index(plan.segment.base_offset)
+        removed = self._end_with(first, plan.segment, plan.producers)
+        self.aborted.truncate(plan.segment.base_offset, plan.aborted)
         end_offset = self.end.offset
         self.epochs.drop_from(end_offset)
         self.unindexed = [one for one in self.unindexed if one[1].offset < end_offset]
@@ -217,11 +217,11 @@ class Log:
         self.clean_to, self.dropped = min(self.clean_to, end_offset), self.dropped.below(end_offset)
         if self.tiered_to is not None:
             self.tiered_to = min(self.tiered_to, end_offset)
-        return gone
+        return removed
 
     def reset(self, segment: Segment) -> list[Segment]:
         """Discard all records and go on with `segment`, which is empty; returns the segments that were there."""
-        gone = [*self.cold.segments, *self._end_with(0, segment, ProducerTable())]
+        removed = [*self.cold.segments, *self._end_with(0, segment, ProducerTable())]
         self.start_offset = self.end.offset
         self.cold = ColdSegments()
         self.aborted = AbortedIndexes()
@@ -230,10 +230,10 @@ class Log:
         self.unindexed = []
         self._flushed = self.end
         self.journaled_offset = self.journal_end_offset = self.compacted_to = self.clean_to = 0
-        return gone
+        return removed
 
     def _end_with(self, first: int, segment: Segment, producers: ProducerTable) -> list[Segment]:
-        gone = self.segments[first:]
+        removed = self.segments[first:]
         self.segments[first:] = [segment]
         self._bases[first:] = [segment.base_offset]
         self.end = self._end_position(max(one.max_timestamp_ms for one in self.segments))
@@ -241,17 +241,17 @@ class Log:
         self.damaged_from = None  # the rest was served before
         self.truncations += 1
         self.replacements += 1
-        return gone
+        return removed
 
-    def replace(self, gone: Sequence[Segment], fresh: Segment, *, has_aborted: bool = False) -> None:
+    def replace(self, removed: Sequence[Segment], fresh: Segment, *, has_aborted: bool = False) -> None:
         """Put `fresh` in the place of consecutive segments; it has the base offset of the first and the end of the
         last."""
-        first = self.segments.index(gone[0])
-        assert self.segments[first : first + len(gone)] == list(gone)
-        assert (fresh.base_offset, fresh.end_offset) == (gone[0].base_offset, gone[-1].end_offset)
-        self.segments[first : first + len(gone)] = [fresh]
-        self._bases[first : first + len(gone)] = [fresh.base_offset]
-        self.aborted.replace([one.base_offset for one in gone], has_any=has_aborted)
+        first = self.segments.index(removed[0])
+        assert self.segments[first : first + len(removed)] == list(removed)
+        assert (fresh.base_offset, fresh.end_offset) == (removed[0].base_offset, removed[-1].end_offset)
+        self.segments[first : first + len(removed)] = [fresh]
+        self._bases[first : first + len(removed)] = [fresh.base_offset]
+        self.aborted.replace([one.base_offset for one in removed], has_any=has_aborted)
         self.replacements += 1
 
     def perform(self, chunks: Sequence[Chunk]) -> None:
@@ -307,7 +307,7 @@ class Log:
                 self.segments.append(Segment(chunk.base_offset, chunk.file))
                 self._bases.append(chunk.base_offset)
                 self.note_flushed(self._end_position(newest_ms))  # a segment begins when all before it is durable
-                self.segments[-1].begun_ms = chunk.begun_ms
+                self.segments[-1].started_ms = chunk.started_ms
                 self.has_spare = bool(chunk.allocate_bytes)
             active = self.segments[-1]
             assert active.base_offset == chunk.base_offset
@@ -329,7 +329,7 @@ class Log:
                     newest_ms = header.max_timestamp_ms
         self.end = self._end_position(newest_ms)
 
-    def leave(self) -> None:
+    def end_in_order(self) -> None:
         """Write a producer snapshot, unless it would be empty, and free unused preallocated space.
 
         Blocking: for a worker, after the last append.
@@ -350,11 +350,11 @@ class Log:
         """Whether the log still has this segment."""
         return self.cold.has(segment) if segment.is_cold else segment in self.segments
 
-    def let_go(self) -> None:
+    def drop_all(self) -> None:
         """Drop all segments, since the log was deleted. Reads in flight keep their files open."""
         self.segments.clear()
         self._bases.clear()
-        self.cold.let_go()
+        self.cold.drop_all()
         self._flushed = self.end  # a flush that is still to come has nothing to do
 
     def recovered(self) -> None:

@@ -37,7 +37,7 @@ def stage_rolling(
             or (chunk.base_offset == active.base_offset and is_over(header))
         ):
             chunk = empty_chunk(end_offset, policy)  # there may be a gap before the batch
-            chunk.begun_ms = now_ms
+            chunk.started_ms = now_ms
             chunks.append(chunk)
         chunk.add(batch, header)
         end_offset = header.next_offset

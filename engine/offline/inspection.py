@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.api import NO_EPOCH, Marker, Outcome, TopicPartition
+from engine.api import NO_EPOCH, Marker, Outcome, TopicIdPartition
 from engine.batches.batch import has_right_crc
 from engine.batches.markers import parse_marker
 from engine.errors import CorruptMessage, StorageError, StoreRefused
@@ -26,7 +26,7 @@ class PartitionFiles(NamedTuple):
     """A partition directory, and its checkpoint."""
 
     directory: str
-    identity: TopicPartition
+    identity: TopicIdPartition
     checkpoint: PartitionCheckpoint
 
 
@@ -83,7 +83,7 @@ def partitions(filesystem: FileSystem, path: str) -> list[PartitionFiles]:
     for name in filter(is_partition_name, filesystem.list_dir(path)):
         topic, _, number = name.rpartition("-")
         topic_id = stored_topic_id(filesystem, f"{path}/{name}") or bytes(16)
-        identity = TopicPartition(topic_id, topic, int(number))
+        identity = TopicIdPartition(topic_id, topic, int(number))
         point = known.get((topic_id, int(number)), PartitionCheckpoint())
         found.append(PartitionFiles(f"{path}/{name}", identity, point))
     return found
@@ -117,7 +117,7 @@ def batches(filesystem: FileSystem, directory: str, base_offset: int) -> Iterato
         yield FoundBatch(at, is_right, _marker(stored, at) if is_right else None)
 
 
-def is_what_was_sealed(partition: TopicPartition, segment: SegmentFile, tally: Tally) -> bool:
+def is_what_was_sealed(partition: TopicIdPartition, segment: SegmentFile, tally: Tally) -> bool:
     """Whether the batches are those of the segment's footer; True without a footer."""
     footer = segment.footer
     return footer is None or tally.is_of(footer, partition, segment.base_offset, segment.size_bytes)
@@ -169,8 +169,8 @@ def aborted_problem(
         known = {(one.producer_id, one.last_offset): one.first_offset for one in listed}
         for one in transactions.ended_in(segment.base_offset, end_offset):
             if known.get((one.producer_id, one.last_offset), end_offset) > one.first_offset:
-                what = f"producer {one.producer_id} aborted offsets {one.first_offset} to {one.last_offset}"
-                return f"{name}: it does not say that {what}"
+                entry_text = f"producer {one.producer_id} aborted offsets {one.first_offset} to {one.last_offset}"
+                return f"{name}: it does not say that {entry_text}"
     return None
 
 

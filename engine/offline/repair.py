@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.commit.journal_format import Barrier, BarrierKind
-from engine.commit.replay import end_by
+from engine.commit.replay import apply_barrier
 from engine.errors import StorageError
 from engine.files.filesystem import FileSystem
 from engine.log_dirs.layout import INDEX, identity_of, prepare, write_clean_marker
@@ -43,26 +43,28 @@ from engine.offline.transactions import LogTransactions, transactions_of
 COPIED_AT_ONCE_BYTES = 1024 * 1024
 
 
-class Outcome(NamedTuple):
+class RepairReport(NamedTuple):
     """The lines of a repair: what was done, and what is still wrong."""
 
     done: Sequence[str]
-    left: Sequence[str]
+    unrepaired: Sequence[str]
 
 
-def repair(filesystem: FileSystem, path: str, *, accept_loss: bool = False, drops_index: bool = False) -> Outcome:
+def repair(filesystem: FileSystem, path: str, *, accept_loss: bool = False, drops_index: bool = False) -> RepairReport:
     """Repair all partitions of log dir `path`. Raises StoreRefused, StorageError."""
     prepared = resume(filesystem, path, prepare(filesystem, path, identity_of(filesystem, path)))
     try:
-        done, left = list(prepared.journal.problems), list[str]()
+        done, unrepaired = list(prepared.journal.problems), list[str]()
         points = dict(prepared.checkpoint.partitions)
         may_truncate = accept_loss or not prepared.checkpoint.has_lost
         for partition in partitions(filesystem, path):
             one = _Repair(filesystem, partition, points, accept_loss=accept_loss, may_truncate=may_truncate)
             one.run()
             done += one.done
-            left += one.left
-        after = prepared.checkpoint._replace(partitions=points, has_lost=prepared.checkpoint.has_lost and bool(left))
+            unrepaired += one.unrepaired
+        after = prepared.checkpoint._replace(
+            partitions=points, has_lost=prepared.checkpoint.has_lost and bool(unrepaired)
+        )
         if after != prepared.checkpoint:
             write_checkpoint(filesystem, path, after)
         if drops_index:
@@ -72,7 +74,7 @@ def repair(filesystem: FileSystem, path: str, *, accept_loss: bool = False, drop
             write_clean_marker(filesystem, path)
     finally:
         prepared.lock.release()
-    return Outcome(done, left)
+    return RepairReport(done, unrepaired)
 
 
 class _Repair:
@@ -88,7 +90,7 @@ class _Repair:
         may_truncate: bool,
     ) -> None:
         self.done: list[str] = []
-        self.left: list[str] = []
+        self.unrepaired: list[str] = []
         self._filesystem = filesystem
         self._partition = partition
         self._points = points
@@ -98,7 +100,7 @@ class _Repair:
 
     def run(self) -> None:
         if not any(self._key[0]):
-            self.left.append(f"{self._partition.directory} does not say whose it is")
+            self.unrepaired.append(f"{self._partition.directory} does not say whose it is")
             return
         directory = self._partition.directory
         log = self._open()
@@ -106,11 +108,11 @@ class _Repair:
             self._give_up(log, log.damaged_from)
             log = self._open()
         if log.damaged_from is not None:
-            self.left.append(f"{directory} is damaged from offset {log.damaged_from} on: it takes no appends")
+            self.unrepaired.append(f"{directory} is damaged from offset {log.damaged_from} on: it takes no appends")
             return
         transactions = transactions_of(self._filesystem, directory)
         for segment in segment_files(self._filesystem, directory):
-            self._look(segment, transactions)
+            self._repair_segment(segment, transactions)
 
     @property
     def _point(self) -> PartitionCheckpoint:
@@ -122,19 +124,21 @@ class _Repair:
         self.done += log.problems
         return log
 
-    def _look(self, segment: SegmentFile, transactions: LogTransactions) -> None:
+    def _repair_segment(self, segment: SegmentFile, transactions: LogTransactions) -> None:
         """Repair the footer and the aborted index of a segment that is sound."""
         directory = self._partition.directory
         verdict = verify(self._filesystem, self._partition, segment._replace(footer=None, footer_problem=None))
         if verdict.problem is not None:
-            self.left.append(f"{directory}/{segment_name(segment.base_offset)}: {verdict.problem}")
+            self.unrepaired.append(f"{directory}/{segment_name(segment.base_offset)}: {verdict.problem}")
             return
         if aborted_problem(self._filesystem, self._partition, segment, verdict, transactions) is not None:
             self._index_aborted(segment, transactions)
         is_right = is_what_was_sealed(self._partition.identity, segment, verdict.tally)
         name = f"{directory}/{footer_name(segment.base_offset)}"
         if not is_right and not self._accept_loss:
-            self.left.append(f"{directory}/{segment_name(segment.base_offset)}: its content differs from its footer")
+            self.unrepaired.append(
+                f"{directory}/{segment_name(segment.base_offset)}: its content differs from its footer"
+            )
         elif segment.next_base_offset is None or not transactions.is_stable(segment.next_base_offset):
             return
         elif segment.footer is None or not is_right:
@@ -164,7 +168,7 @@ class _Repair:
             self._filesystem.sync_dir(directory)
         self._quarantine(base_offset, position, [base for base in bases if base > base_offset])
         barrier = Barrier(*self._key, BarrierKind.TRUNCATED, offset, base_offset, position)
-        end_by(self._points, barrier)
+        apply_barrier(self._points, barrier)
         self._points[self._key] = _truncated_point(self._points[self._key], offset, log.epochs.latest)
         truncate_segments(self._filesystem, directory, TruncationPoint(offset, base_offset, position))
         self.done.append(
@@ -188,7 +192,9 @@ class _Repair:
                 f"{directory} has no files below offset {base_offset}: the remote tier has the records before it"
             )
         elif point.log_start_offset < point.local_start_offset:
-            self.left.append(f"{directory} has no files below offset {base_offset}, and the remote tier ends before it")
+            self.unrepaired.append(
+                f"{directory} has no files below offset {base_offset}, and the remote tier ends before it"
+            )
         else:
             self._points[self._key] = point._replace(log_start_offset=base_offset)
             self.done.append(f"{directory} begins at offset {base_offset}: the records before it are lost")

@@ -11,16 +11,16 @@ from engine.log_dirs.layout import directory_name
 from engine.log_dirs.stray_files import Stray, delete_strays, find_strays, rename_back
 
 
-class Outcome(NamedTuple):
+class StrayReport(NamedTuple):
     """The lines of a command, one for each stray."""
 
     done: list[str]
     problems: list[str]
 
 
-def restore(filesystem: FileSystem, path: str, names: Sequence[str]) -> Outcome:
+def restore(filesystem: FileSystem, path: str, names: Sequence[str]) -> StrayReport:
     """Rename strays to partition directories. Their checkpoint entries go with them (RULES D3)."""
-    outcome, taken = Outcome([], []), set[str]()
+    outcome, taken = StrayReport([], []), set[str]()
     for name, stray in _named(filesystem, path, names, outcome):
         if stray.metadata is None:
             outcome.problems.append(f"{name}: stray.metadata is missing or damaged")
@@ -35,16 +35,16 @@ def restore(filesystem: FileSystem, path: str, names: Sequence[str]) -> Outcome:
     return outcome
 
 
-def delete(filesystem: FileSystem, path: str, names: Sequence[str]) -> Outcome:
+def delete(filesystem: FileSystem, path: str, names: Sequence[str]) -> StrayReport:
     """Delete strays, with or without metadata."""
-    outcome = Outcome([], [])
+    outcome = StrayReport([], [])
     for name, stray in _named(filesystem, path, names, outcome):
         delete_strays(filesystem, path, [name])
         outcome.done.append(f"{name} is deleted: {stray.size_bytes} bytes of topic {stray.topic}")
     return outcome
 
 
-def _named(filesystem: FileSystem, path: str, names: Sequence[str], outcome: Outcome) -> list[tuple[str, Stray]]:
+def _named(filesystem: FileSystem, path: str, names: Sequence[str], outcome: StrayReport) -> list[tuple[str, Stray]]:
     known = {one.name: one for one in find_strays(filesystem, path)}
     outcome.problems.extend(f"{name}: there is no such stray" for name in names if name not in known)
     return [(name, known[name]) for name in dict.fromkeys(names) if name in known]

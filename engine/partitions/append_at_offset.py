@@ -7,7 +7,7 @@ from engine.logs.segments.roll_policy import SEGMENT_OFFSETS_MAX
 from engine.logs.segments.segment import may_follow
 
 
-class Kept(Append):
+class AppendAtOffset(Append):
     """A batch without a producer that keeps its offsets, which alone tell whether the log has it already.
 
     `follows`: the log end that the batch has to follow, as it was when the request came; None: the log had the batch

@@ -13,7 +13,7 @@ from engine.logs.log import Log
 from engine.partitions.txn_verification import TxnVerification, UnverifiedAppend
 
 
-class Receiving(Owner, Protocol):
+class QueueOwner(Owner, Protocol):
     """A partition as its append queue sees it."""
 
     def refusal(self) -> EngineError | None:
@@ -24,13 +24,13 @@ class AppendQueue:
     """Append queue of one partition. The state for verifications is created with the first transactional append, since
     most partitions have none."""
 
-    __slots__ = ("_joining", "_log", "_log_dir", "_owner")
+    __slots__ = ("_log", "_log_dir", "_owner", "_verification")
 
-    def __init__(self, owner: Receiving, log: Log, log_dir: LogDir) -> None:
+    def __init__(self, owner: QueueOwner, log: Log, log_dir: LogDir) -> None:
         self._owner = owner
         self._log = log
         self._log_dir = log_dir
-        self._joining: TxnVerification | None = None
+        self._verification: TxnVerification | None = None
 
     def queue(self, append: Append) -> Append:
         """Queue the append for the next commit batch. Raises StorageError, Overloaded."""
@@ -42,15 +42,15 @@ class AppendQueue:
         """Queue the append when its transaction is verified. Raises InvalidProducerEpoch, StorageError, Overloaded."""
         append.join(joining, self._log.producers)
         self._take_room(append, is_waiting=True)
-        if self._joining is None:
-            self._joining = TxnVerification(self._joined, self._turn_away)
-        self._joining.submit(append)
+        if self._verification is None:
+            self._verification = TxnVerification(self._joined, self._turn_away)
+        self._verification.submit(append)
         return append
 
     def ended(self, marker: Marker) -> None:
         """Note that a marker goes to the log: verifications before it may become void."""
-        if self._joining is not None:
-            self._joining.ended(marker)
+        if self._verification is not None:
+            self._verification.ended(marker)
 
     def _take_room(self, append: Append, is_waiting: bool = False) -> None:
         log_dir = self._log_dir
@@ -67,10 +67,10 @@ class AppendQueue:
 
     def _enqueue(self, append: Append) -> None:
         log_dir = self._log_dir
-        if append.examination is None and self._owner not in log_dir.examiner.held:
+        if append.validation is None and self._owner not in log_dir.record_validator.held:
             log_dir.commit_log.committer.enqueue(append)
         else:
-            log_dir.examiner.enqueue(append)
+            log_dir.record_validator.enqueue(append)
 
     def _joined(self, append: UnverifiedAppend) -> None:
         """Queue an append whose transaction is verified, if the partition still takes appends."""

@@ -9,7 +9,7 @@ from engine.partitions.follower import Follower
 from engine.partitions.leader import Leader
 from engine.partitions.opening import Opening
 from engine.partitions.waiters import Watched
-from engine.roles import TopicPartition
+from engine.roles import TopicIdPartition
 
 
 class Availability(Watched):
@@ -17,7 +17,7 @@ class Availability(Watched):
 
     __slots__ = ("_closed", "_is_being_truncated", "_is_suspended", "_role", "log", "log_dir", "opening", "partition")
 
-    def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir) -> None:
+    def __init__(self, partition: TopicIdPartition, log: Log, log_dir: LogDir) -> None:
         super().__init__()
         self.partition = partition
         self.log = log

@@ -12,7 +12,7 @@ from engine.api import NO_TIMESTAMP_MS, AppendResult, Marker
 from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
 from engine.batches.markers import parse_marker
 from engine.commit.appends import Append, Owner, PartitionShare
-from engine.compaction_horizon import NOT_COMPACTED, UNTOLD, Compacted, CompactionHorizon
+from engine.compaction_horizon import NOT_COMPACTED, SWAPS_UNKNOWN, Compacted, CompactionHorizon
 from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.log import Log
@@ -24,7 +24,7 @@ from engine.logs.staging import empty_chunk
 from engine.replication.fetch_state import FetchState
 
 
-class Replicated(Append):
+class ReplicatedAppend(Append):
     """An append of consecutive batches that were fetched from the leader.
 
     `begins_segment`: the first batch begins a segment. `compacted`: the traces of compaction that the leader tells.
@@ -44,7 +44,7 @@ class Replicated(Append):
         self.batches, self.headers = checked(records)
         self.begins_segment = begins_segment
         end_offset = self.headers[-1].next_offset
-        self.epoch_starts = begun_below(compacted.epoch_starts, end_offset)
+        self.epoch_starts = epochs_below(compacted.epoch_starts, end_offset)
         self.dropped = None if compacted is NOT_COMPACTED else compacted.dropped_below(end_offset, role.epoch)
         self.markers = _markers(self.batches, self.headers)
         super().__init__(owner, records, self.headers[0], role, wants_all=False)
@@ -70,12 +70,14 @@ class Follower:
         """Use this configuration from now on."""
         self.config = config
 
-    def admit(self, owner: Owner, records: memoryview, compacted: Compacted, *, begins_segment: bool) -> Replicated:
+    def admit(
+        self, owner: Owner, records: memoryview, compacted: Compacted, *, begins_segment: bool
+    ) -> ReplicatedAppend:
         """Check whole batches and make them an append; raises CorruptMessage."""
-        return Replicated(owner, records, self, compacted, begins_segment=begins_segment)
+        return ReplicatedAppend(owner, records, self, compacted, begins_segment=begins_segment)
 
     def missing(
-        self, records: memoryview, end_offset: int, told: Compacted
+        self, records: memoryview, end_offset: int, compacted: Compacted
     ) -> tuple[int, Sequence[EpochStart], CompactionHorizon]:
         """Gaps in fetched records that are to follow a log that ends at `end_offset`.
 
@@ -84,10 +86,11 @@ class Follower:
         """
         _, headers = checked(records)
         below_offset = headers[-1].next_offset
-        dropped, epochs = told.dropped_below(below_offset, self.epoch), begun_below(told.epoch_starts, below_offset)
+        dropped = compacted.dropped_below(below_offset, self.epoch)
+        epochs = epochs_below(compacted.epoch_starts, below_offset)
         if below_offset - end_offset == sum(one.record_count for one in headers):
             return 0, epochs, dropped
-        if told.swaps == UNTOLD:  # by an older broker
+        if compacted.swaps == SWAPS_UNKNOWN:  # by an older broker
             dropped = CompactionHorizon(below_offset, below_offset, below_offset, self.epoch)
         return below_offset, epochs, dropped
 
@@ -96,7 +99,7 @@ class Follower:
         part, end_offset, epoch = PartitionShare(owner, log), log.end.offset, log.epochs.latest
         chunks: list[Chunk] = []
         for append in appends:
-            if not isinstance(append, Replicated):  # a client's, queued while this broker led
+            if not isinstance(append, ReplicatedAppend):  # a client's, queued while this broker led
                 log.producers.turn_away(append.header)
                 append.settle(NotLeaderOrFollower("it was queued under another leader epoch"))
                 continue
@@ -118,7 +121,7 @@ class Follower:
         part.must_sync = part.has_marker or self.config.flush_policy is FlushPolicy.SYNC
         return part
 
-    def _why_not(self, append: Replicated, end_offset: int, epoch: int, log: Log) -> EngineError | None:
+    def _why_not(self, append: ReplicatedAppend, end_offset: int, epoch: int, log: Log) -> EngineError | None:
         if append.role is not self:
             return NotLeaderOrFollower("it was fetched under another leader epoch")
         if append.dropped is not None and not log.dropped.covers(append.dropped):
@@ -139,7 +142,7 @@ class Follower:
             end_offset, epoch = header.next_offset, header.leader_epoch
         return None
 
-    def _place(self, append: Replicated, log: Log, chunks: list[Chunk], end_offset: int) -> None:
+    def _place(self, append: ReplicatedAppend, log: Log, chunks: list[Chunk], end_offset: int) -> None:
         if append.begins_segment and (chunks or log.active.size_bytes):
             chunks.append(empty_chunk(end_offset, RollPolicy.of(self.config)))  # though compaction may have left a gap
         elif not chunks:
@@ -148,7 +151,7 @@ class Follower:
             chunks[-1].add(batch, header)
 
 
-def begun_below(epoch_starts: Sequence[tuple[int, int]], offset: int) -> tuple[EpochStart, ...]:
+def epochs_below(epoch_starts: Sequence[tuple[int, int]], offset: int) -> tuple[EpochStart, ...]:
     """The leader epochs that began below `offset`."""
     return tuple(EpochStart(*one) for one in epoch_starts if one[1] < offset)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from engine.api import AppendResult, Marker, Origin, TopicPartition
+from engine.api import AppendResult, Marker, Origin, TopicIdPartition
 from engine.batches.append_at_offset_checks import check_kept
 from engine.batches.batch import BatchHeader, clear_log_append_time, stamp, stamp_log_append_time
 from engine.batches.markers import build_marker, parse_marker
@@ -21,7 +21,7 @@ from engine.log_config import FlushPolicy, LogConfig, TimestampType
 from engine.logs.log import Log
 from engine.logs.producers.state import ProducedBatch, ProducerTable
 from engine.logs.segments.roll_policy import RollPolicy
-from engine.partitions.append_at_offset import Kept
+from engine.partitions.append_at_offset import AppendAtOffset
 from engine.partitions.confirmed_reads import ConfirmedReads
 from engine.partitions.pending_acks import PendingAcks, acked_to
 from engine.partitions.txn_verification import UnverifiedAppend
@@ -29,7 +29,7 @@ from engine.replication.progress import Progress
 from engine.replication.replicas import Replicas
 
 
-class Written(Append):
+class CoordinatorAppend(Append):
     """An append of a coordinator. Its sequence is not checked, so it is never a duplicate.
 
     `marker`: the marker that the batch holds, if any, as the transaction coordinator has sent it: it has more than the
@@ -87,7 +87,7 @@ class Leader:
 
     def __init__(
         self,
-        partition: TopicPartition,
+        partition: TopicIdPartition,
         epoch: int,
         config: LogConfig,
         progress: Progress,
@@ -110,9 +110,13 @@ class Leader:
         self.config = config
         self._rolls = RollPolicy.of(config)
         self._is_async = config.flush_policy is FlushPolicy.ASYNC
-        sizes = config.max_message_size_bytes, config.segment_size_bytes
-        times = config.timestamp_before_max_ms, config.timestamp_after_max_ms
-        self._limits = ProduceLimits(*sizes, *times, config.timestamp_type is TimestampType.LOG_APPEND_TIME)
+        self._limits = ProduceLimits(
+            max_message_size_bytes=config.max_message_size_bytes,
+            segment_size_bytes=config.segment_size_bytes,
+            timestamp_before_max_ms=config.timestamp_before_max_ms,
+            timestamp_after_max_ms=config.timestamp_after_max_ms,
+            is_log_append_time=config.timestamp_type is TimestampType.LOG_APPEND_TIME,
+        )
         self._record_rules = RecordRules.of(self._partition, config)
 
     def admit(
@@ -127,16 +131,16 @@ class Leader:
             kind = UnverifiedAppend if is_joining and header.is_transactional else Append
             append = kind(owner, records, header, self, acks < 0, self._is_async)
         else:
-            append = Written(owner, records, header, self, acks < 0, self._is_async)
+            append = CoordinatorAppend(owner, records, header, self, acks < 0, self._is_async)
         if self._record_rules is not None:
-            append.examination = self._record_rules.examination(records, header, origin)
+            append.validation = self._record_rules.validation(records, header, origin)
         return append
 
-    def admit_kept(self, owner: Owner, records: memoryview) -> Kept:
+    def admit_kept(self, owner: Owner, records: memoryview) -> AppendAtOffset:
         """Do the checks that need no state for a batch that keeps its offsets. Raises the errors of the batch."""
-        append = Kept(owner, records, check_kept(records, self._limits, self._now_ms()), self, self._is_async)
+        append = AppendAtOffset(owner, records, check_kept(records, self._limits, self._now_ms()), self, self._is_async)
         if self._record_rules is not None:
-            append.examination = self._record_rules.of_kept.examination(records, append.header)
+            append.validation = self._record_rules.for_append_at_offset.validation(records, append.header)
         return append
 
     def admit_marker(self, owner: Owner, marker: Marker) -> Append:
@@ -146,7 +150,7 @@ class Leader:
         now_ms = self._now_ms()
         records = memoryview(build_marker(marker, now_ms))
         header = check_produced(records, self._limits, now_ms, allow_zstd=True, origin=Origin.COORDINATOR)
-        return Written(owner, records, header, self, True, marker=marker)
+        return CoordinatorAppend(owner, records, header, self, True, marker=marker)
 
     def _check_in_sync(self, replicas: Replicas) -> None:
         """Raise NotEnoughReplicas if the ISR is too small; min.insync.replicas counts up to the number of replicas
@@ -171,7 +175,7 @@ class Leader:
                 append.settle(NotLeaderOrFollower("it was queued under another leader epoch"))
                 continue
             is_produced = append.header.producer_id >= 0
-            if (is_produced or isinstance(append, Kept)) and not self._is_new(append, log, offset):
+            if (is_produced or isinstance(append, AppendAtOffset)) and not self._is_new(append, log, offset):
                 continue
             header = append.header = self._stamp(append, offset, now_ms)
             assert append.records is not None
@@ -179,7 +183,7 @@ class Leader:
             batches.append(append.records)
             headers.append(header)
             offset = header.next_offset
-            if isinstance(append, Written):
+            if isinstance(append, CoordinatorAppend):
                 append.note(part, log.producers)
             elif is_produced:
                 part.apply(header, log.producers)
@@ -192,12 +196,12 @@ class Leader:
     def _is_new(self, append: Append, log: Log, end_offset: int) -> bool:
         """Whether an append of a producer, or one that keeps its offsets, goes to the log; else it is answered."""
         try:
-            if isinstance(append, Kept):
+            if isinstance(append, AppendAtOffset):
                 is_next = append.is_next(end_offset, log.compacted_to)
                 if not is_next:
-                    self._is_there(append, append.result(log.start_offset))
+                    self._answer_duplicate(append, append.result(log.start_offset))
                 return is_next
-            if isinstance(append, Written):
+            if isinstance(append, CoordinatorAppend):
                 append.check(log.producers)
                 return True
             if isinstance(append, UnverifiedAppend):
@@ -208,7 +212,7 @@ class Leader:
             return False
         if original is None:
             return True
-        self._is_there(append, _result_of_duplicate(original, log.start_offset))
+        self._answer_duplicate(append, _result_of_duplicate(original, log.start_offset))
         return False
 
     def _refuse(self, append: Append, error: EngineError, producers: ProducerTable) -> None:
@@ -223,16 +227,16 @@ class Leader:
         append.release()
         producers.turn_away(append.header)  # the producer sends it again, unless the refusal is confirmed
 
-        def told(is_confirmed: bool) -> None:
+        def on_confirmed(is_confirmed: bool) -> None:
             if is_confirmed:
                 producers.forget_turned_away(append.header)
                 append.settle(error)
             else:
                 append.settle(NotLeaderOrFollower(f"another broker may lead {self._name} by now; here {error}"))
 
-        append.owner.confirm(told)
+        append.owner.confirm(on_confirmed)
 
-    def _is_there(self, append: Append, result: AppendResult) -> None:
+    def _answer_duplicate(self, append: Append, result: AppendResult) -> None:
         """Answer a duplicate when the batch in the log has the requested acks."""
         if result.last_offset < acked_to(self._progress, append):
             append.settle(result)
@@ -242,7 +246,7 @@ class Leader:
     def _stamp(self, append: Append, base_offset: int, now_ms: int) -> BatchHeader:
         assert append.records is not None
         header = append.header
-        if isinstance(append, Kept):
+        if isinstance(append, AppendAtOffset):
             base_offset = header.base_offset
         elif self._limits.is_log_append_time:
             header = stamp_log_append_time(append.records, header, now_ms)

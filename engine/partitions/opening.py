@@ -24,5 +24,5 @@ def opening_of(log: Log, last_known: LastKnown) -> Opening:
     """The findings of a log that was just opened; call it before the first append."""
     end_offset = log.end.offset
     is_short = end_offset < last_known.checkpoint.high_watermark
-    is_clean = last_known.is_clean or last_known.was_let_go
+    is_clean = last_known.is_clean or last_known.was_released
     return Opening(log.epochs.latest, end_offset, log.damaged_from is not None, is_short, is_clean)

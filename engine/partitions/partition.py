@@ -25,7 +25,7 @@ from engine.api import (
     ReadResult,
     RecordFilter,
     Role,
-    TopicPartition,
+    TopicIdPartition,
 )
 from engine.commit.appends import Append, PartitionShare
 from engine.commit.commit_log import Gaps
@@ -38,7 +38,7 @@ from engine.log_dirs.log_starts import Move, move_log_starts
 from engine.logs.log import Log
 from engine.logs.recovery.checkpoints import key_of
 from engine.logs.recovery.epochs import EpochStart
-from engine.logs.recovery.truncation_plan import Shorter
+from engine.logs.recovery.truncation_plan import TruncationPlan
 from engine.logs.segments.roll_policy import RollPolicy
 from engine.logs.segments.segment import Segment
 from engine.logs.staging import empty_chunk
@@ -61,11 +61,11 @@ NEVER_MS = 2**63 - 1  # Kafka's default of flush.ms
 class Partition(Replica):
     """Implements `engine.api.PartitionLog` for callers and `engine.commit.appends.Owner` for its group committer."""
 
-    __slots__ = ("_intake",)
+    __slots__ = ("_append_queue",)
 
-    def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
+    def __init__(self, partition: TopicIdPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
         super().__init__(partition, log, log_dir, now_ms)
-        self._intake = AppendQueue(self, log, log_dir)
+        self._append_queue = AppendQueue(self, log, log_dir)
 
     # Life
 
@@ -95,7 +95,7 @@ class Partition(Replica):
     def _begin_to_lead(self, leader_epoch: int, others: ReplicaSet | None) -> Replicas | None:
         """Prepare to lead in an epoch that begins at the log end; returns the replicas, None if there are no others."""
         dropped = self.log.dropped.led_from(self.log.end.offset, leader_epoch)
-        self.log_dir.commit_log.lacks(key_of(self.partition), self.log, dropped)
+        self.log_dir.commit_log.note_dropped(key_of(self.partition), self.log, dropped)
         self.progress.has_others = others is not None
         if others is None:
             self.progress.lead(())
@@ -123,17 +123,17 @@ class Partition(Replica):
         self.log_dir.role_changes += 1
         self.announce_change()
 
-    def truncate(self, shorter: Shorter) -> list[Segment]:
-        gone = self.log.truncate(shorter)
-        self.progress.truncate(self.log.end, shorter.unstable)
+    def truncate(self, plan: TruncationPlan) -> list[Segment]:
+        removed = self.log.truncate(plan)
+        self.progress.truncate(self.log.end, plan.unstable)
         self._note_truncated()
-        return gone
+        return removed
 
     def reset(self, segment: Segment) -> list[Segment]:
-        gone = self.log.reset(segment)
+        removed = self.log.reset(segment)
         self.progress.reset(self.log.end)
         self._note_truncated()
-        return gone
+        return removed
 
     def _note_truncated(self) -> None:
         self._is_being_truncated = True
@@ -209,15 +209,15 @@ class Partition(Replica):
         is_joining = joining is not None
         append = role.admit(self, records, acks=acks, allow_zstd=allow_zstd, origin=origin, is_joining=is_joining)
         if joining is not None and isinstance(append, UnverifiedAppend):
-            return self._intake.join(append, joining)
-        return self._intake.queue(append)
+            return self._append_queue.join(append, joining)
+        return self._append_queue.queue(append)
 
     def end_transaction(self, marker: Marker) -> PendingAppend:
-        return self._intake.queue(self.leading().admit_marker(self, marker))
+        return self._append_queue.queue(self.leading().admit_marker(self, marker))
 
     def queue(self, append: Append) -> PendingAppend:
         """Queue an append that the leader has admitted. Raises as `append` does."""
-        return self._intake.queue(append)
+        return self._append_queue.queue(append)
 
     def replicate(
         self, records: memoryview, *, begins_segment: bool = False, compacted: Compacted = NOT_COMPACTED
@@ -231,7 +231,7 @@ class Partition(Replica):
         role = self._role
         if not isinstance(role, Follower) or self._takes_no_appends:
             raise self._why_closed()
-        return self._intake.queue(role.admit(self, records, compacted, begins_segment=begins_segment))
+        return self._append_queue.queue(role.admit(self, records, compacted, begins_segment=begins_segment))
 
     async def expect_gaps(
         self, below_offset: int, epochs: Sequence[EpochStart] = (), dropped: CompactionHorizon = NOT_COMPACTED.dropped
@@ -245,20 +245,20 @@ class Partition(Replica):
             raise NotLeaderOrFollower("another leader epoch began before its gaps were noted")
         self.log.epochs.expect(epochs)
         self.log.compacted_to = max(self.log.compacted_to, below_offset)
-        self.log.dropped = self.log.dropped.beside(dropped)
+        self.log.dropped = self.log.dropped.merged_with(dropped)
 
-    async def expect_compacted(self, records: memoryview, told: Compacted) -> None:
+    async def expect_compacted(self, records: memoryview, compacted: Compacted) -> None:
         """Call `expect_gaps` for records to be replicated, if they have gaps, or if the leader tells of more missing
         tombstones or markers. Raises CorruptMessage, and as `expect_gaps` does."""
         role = self._role
         if not isinstance(role, Follower):
             raise self._why_closed()
-        below_offset, epochs, dropped = role.missing(records, self.log.end.offset, told)
+        below_offset, epochs, dropped = role.missing(records, self.log.end.offset, compacted)
         if below_offset or not self.log.dropped.covers(dropped):
             await self.expect_gaps(below_offset, epochs, dropped)
 
     def ended(self, marker: Marker) -> None:
-        self._intake.ended(marker)
+        self._append_queue.ended(marker)
 
     def offset_of(self, spec: int, isolation: Isolation) -> OffsetAtTimestamp:
         self.check_open()
@@ -270,8 +270,8 @@ class Partition(Replica):
         self.check_open()
         return await self._reads.offset_for_timestamp(timestamp_ms, isolation, has_tier=self.config.remote_storage)
 
-    def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
-        return self._reads.read_behind(self.end_offset_for_epoch(last_epoch), offset, last_epoch, isolation)
+    def check_divergence(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
+        return self._reads.check_divergence(self.end_offset_for_epoch(last_epoch), offset, last_epoch, isolation)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
         self.check_open()
@@ -291,8 +291,8 @@ class Partition(Replica):
         """The move of the log start to that of the leader (RULES K20), as far as the log is durable and below the high
         watermark here; the new start may be within a batch. None: the log start stays."""
         role, progress = self._role, self.progress
-        told = role.leader_high_watermark if isinstance(role, Follower) else 0
-        before_offset = min(offset, max(told, progress.high_watermark.offset), progress.durable.offset)
+        leader_high_watermark = role.leader_high_watermark if isinstance(role, Follower) else 0
+        before_offset = min(offset, max(leader_high_watermark, progress.high_watermark.offset), progress.durable.offset)
         if before_offset > self.log.start_offset:
             progress.reach(before_offset)
             return Move(self, before_offset)
@@ -325,10 +325,10 @@ class Partition(Replica):
 
     def _commit(self, part: PartitionShare) -> None:
         progress = self.progress
-        if part.begun or part.ended:
+        if part.started or part.ended:
             self.log.aborted.active += part.aborted
-            begun = [at for at in part.places() if at.offset in part.begun]
-            progress.note_transactions(begun, [(one.first_offset, one.last_offset) for one in part.ended])
+            started = [at for at in part.places() if at.offset in part.started]
+            progress.note_transactions(started, [(one.first_offset, one.last_offset) for one in part.ended])
         self.log.commit(part.chunks)
         part.end = self.log.end
         if progress.has_others:
@@ -389,7 +389,7 @@ class Partition(Replica):
             else:
                 append.settle(result)
         if self._pending:
-            self._pending.settle(self.progress)
+            self._pending.settle_reached(self.progress)
 
     def failed(self, part: PartitionShare, error: str) -> None:
         for _, producer_id, before in reversed(part.undo):

@@ -64,7 +64,7 @@ class PendingAcks:
                     one.append.settle(one.result)
             self._settle_duplicates(progress)
 
-    def settle(self, progress: Progress) -> None:
+    def settle_reached(self, progress: Progress) -> None:
         """Answer the appends that `progress` has reached."""
         appends, high_watermark = self._appends, progress.high_watermark.offset
         while appends and appends[0].end_offset <= high_watermark:

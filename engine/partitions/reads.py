@@ -95,9 +95,9 @@ class Reads:
         segment, end = self._log.segment_of(offset), found.records[0].position + found.size_bytes
         below_offset = segment.end_offset if segment.is_cold else _offset_behind(segment, end)
         log, epoch_starts = self._log, self._log.epochs.since(offset).below(below_offset)
-        dropped = log.dropped.beside(CompactionHorizon(replaced_to=log.compacted_to))
-        told = Compacted(epoch_starts, dropped, log.swaps.count, log.swaps.gone_by)
-        return found._replace(compacted=told)
+        dropped = log.dropped.merged_with(CompactionHorizon(replaced_to=log.compacted_to))
+        compacted = Compacted(epoch_starts, dropped, log.swaps.count, log.swaps.gone_by)
+        return found._replace(compacted=compacted)
 
     def _ranges(self, offset: int, found: FileRange) -> list[FileRange]:
         """The file ranges for the socket; the parts of a cold segment are in several files of the cache."""
@@ -175,8 +175,9 @@ class Reads:
         found = await self._reader.offset_of_greatest_timestamp(self._progress.high_watermark)
         return found if found.offset < limit.offset else NOT_FOUND
 
-    def read_behind(self, end: EpochEnd, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
-        """Check a reader for log divergence, see `PartitionLog.read_behind`. `end`: the known end of that epoch."""
+    def check_divergence(self, end: EpochEnd, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
+        """Check a reader for log divergence, see `PartitionLog.check_divergence`. `end`: the known end of that
+        epoch."""
         diverging = diverging_end(self._log.start_offset, end, offset, last_epoch)
         if diverging is None:
             return None

@@ -20,12 +20,12 @@ from engine.partitions.pending_acks import PendingAcks
 from engine.partitions.reads import Reads
 from engine.reading.key_indexer import outgrows_tail
 from engine.reading.reader import LogReader
-from engine.replica_log import AsOf, FollowerFetchResult, Standing
+from engine.replica_log import AsOf, FollowerFetchResult, SessionFetch
 from engine.replication.exchange import FollowerFetch, LeaderReply, LogState
 from engine.replication.fetch_state import Action, FetchState
 from engine.replication.progress import Progress
 from engine.replication.replicas import FollowerLag, Proposal, Replicas
-from engine.roles import CommittedIsr, TopicPartition
+from engine.roles import CommittedIsr, TopicIdPartition
 
 
 class Replica(Availability):
@@ -33,7 +33,7 @@ class Replica(Availability):
 
     __slots__ = ("_lag_clock_ms", "_now_ms", "_pending", "_reader", "_reads", "config", "progress")
 
-    def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
+    def __init__(self, partition: TopicIdPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
         super().__init__(partition, log, log_dir)
         self.config = LogConfig()
         confirmed, *ends = log.unconfirmed or [log.end]
@@ -142,14 +142,14 @@ class Replica(Availability):
             return False
         return role.reads is None or role.reads.is_current
 
-    def confirm(self, told: Callable[[bool], None]) -> None:
+    def confirm(self, on_confirmed: Callable[[bool], None]) -> None:
         role = self._role
         if not isinstance(role, Leader) or self._closed is not None:
-            told(False)
+            on_confirmed(False)
         elif role.reads is None:
-            told(True)
+            on_confirmed(True)
         else:
-            role.reads.wait(told)
+            role.reads.wait(on_confirmed)
             self.announce_change()  # a Fetch that waits for records is answered: the next one confirms the read
 
     def _end_reads(self) -> None:
@@ -166,20 +166,20 @@ class Replica(Availability):
         last_epoch: int,
         log_start_offset: int,
         as_of: AsOf,
-        standing: Standing | None = None,
+        session_fetch: SessionFetch | None = None,
     ) -> FollowerFetchResult:
         """Note the Fetch of a follower, see `engine.replica_log.ReplicaLog`."""
         asked = FollowerFetch(leader_epoch, offset, last_epoch, NO_OFFSET, log_start_offset)
         replicas = self._known_replicas()
         before, stable = self.progress.high_watermark, self.progress.last_stable
-        heard = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._lag_clock_ms(), standing)
+        result = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._lag_clock_ms(), session_fetch)
         if (reads := self.leading().reads) is not None:
-            reads.fetched(replica, as_of, standing)
-        if heard.has_moved:
-            self._moved_on(before, stable)
-        elif heard.has_deleted:
+            reads.fetched(replica, as_of, session_fetch)
+        if result.has_moved:
+            self._note_high_watermark_moved(before, stable)
+        elif result.has_deleted:
             self.announce_change()
-        return heard
+        return result
 
     @property
     def low_watermark(self) -> int:
@@ -187,20 +187,20 @@ class Replica(Availability):
         replicas, start_offset = self.leading().replicas, self.log.start_offset
         return start_offset if replicas is None else replicas.low_watermark(start_offset)
 
-    def left_by(self, replica: int, standing: Standing | None = None) -> None:
+    def stopped_fetching_by(self, replica: int, session_fetch: SessionFetch | None = None) -> None:
         """Note that a follower no longer fetches, see `engine.replica_log.ReplicaLog`."""
         role = self._role
         if isinstance(role, Leader):
             for one in (role.replicas, role.reads):
                 if one is not None:
-                    one.left(replica, standing)
+                    one.stopped_fetching(replica, session_fetch)
 
-    def check_heard(self, replica: int) -> None:
+    def check_fetch_counts(self, replica: int) -> None:
         """Check a follower's Fetch after it has waited, see `engine.replica_log.ReplicaLog`."""
         try:
-            self._known_replicas().check_heard(replica)
+            self._known_replicas().check_fetch_counts(replica)
         except UnknownLeaderEpoch:
-            self.left_by(replica)
+            self.stopped_fetching_by(replica)
             raise
 
     def check_has_latest(self) -> None:
@@ -215,7 +215,7 @@ class Replica(Availability):
         replicas = self._known_replicas()
         version = replicas.version
         if replicas.learn(committed, self._lag_clock_ms()):
-            self._moved_on(before, stable)
+            self._note_high_watermark_moved(before, stable)
         elif replicas.version != version:
             self.announce_change()  # earlier Fetches may no longer count: followers in sessions are noted again
         if (reads := self.leading().reads) is not None:
@@ -226,7 +226,7 @@ class Replica(Availability):
         before, stable = self.progress.high_watermark, self.progress.last_stable
         proposal = self._known_replicas().propose(self._lag_clock_ms())
         if self.progress.high_watermark is not before:  # it no longer waits for a follower that left the ISR
-            self._moved_on(before, stable)
+            self._note_high_watermark_moved(before, stable)
         return proposal
 
     def follower_lags(self) -> dict[int, FollowerLag]:
@@ -241,16 +241,16 @@ class Replica(Availability):
         try:
             return self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one)
         except OffsetOutOfRange as error:
-            raise self._not_there(offset, error) from None
+            raise self._offset_error(offset, error) from None
 
     async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> object:
         self.check_open()
         try:
             return await self._reads.load(offset, max_size_bytes, isolation)
         except OffsetOutOfRange as error:
-            raise self._not_there(offset, error) from None
+            raise self._offset_error(offset, error) from None
 
-    def _not_there(self, offset: int, error: OffsetOutOfRange) -> EngineError:
+    def _offset_error(self, offset: int, error: OffsetOutOfRange) -> EngineError:
         """The error for an offset that is not in the log.
 
         Consumers reset their position upon OffsetOutOfRange. A successor may have an offset behind the log end, so this
@@ -304,7 +304,7 @@ class Replica(Availability):
             self._role.leader_high_watermark = high_watermark
         before, stable = self.progress.high_watermark, self.progress.last_stable
         if self.progress.follow(high_watermark):
-            self._moved_on(before, stable)
+            self._note_high_watermark_moved(before, stable)
 
     @property
     def lag(self) -> int:
@@ -315,7 +315,7 @@ class Replica(Availability):
 
     # Either
 
-    def _moved_on(self, before: LogPosition, stable: LogPosition) -> None:
+    def _note_high_watermark_moved(self, before: LogPosition, stable: LogPosition) -> None:
         """Act upon a high watermark that other replicas have moved. `before`, `stable`: HW and LSO before that."""
         progress = self.progress
         if outgrows_tail(before, progress.high_watermark):
@@ -323,7 +323,7 @@ class Replica(Availability):
         if progress.last_stable.segment_base_offset != stable.segment_base_offset:
             self._want_seal()
         if self._pending:
-            self._pending.settle(progress)
+            self._pending.settle_reached(progress)
         self.announce_change()
 
     def _want_seal(self) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from engine.api import SECOND_PROTOCOL, Joining, Marker, Permission
+from engine.api import SECOND_PROTOCOL, Joining, Marker, VerificationFuture
 from engine.batches.batch import BatchHeader
 from engine.commit.appends import Append
 from engine.errors import EngineError, InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
@@ -20,12 +20,12 @@ from engine.logs.producers.state import Producer, ProducerTable
 
 
 class UnverifiedAppend(Append):
-    """An append of a transaction. `permission`: the verification; None: its transaction was open in the partition when
-    the batch came. `is_void`: a marker has made the verification void."""
+    """An append of a transaction. `verification` is None if its transaction was open in the partition when the batch
+    came. `is_void`: a marker has made the verification void."""
 
-    __slots__ = ("_is_enforced", "is_void", "permission", "protocol")
+    __slots__ = ("_is_enforced", "is_void", "protocol", "verification")
 
-    permission: Permission | None
+    verification: VerificationFuture | None
     is_void: bool
     protocol: int
     _is_enforced: bool
@@ -38,12 +38,12 @@ class UnverifiedAppend(Append):
                 f"epoch {self.header.producer_epoch} of producer {self.header.producer_id} is older than {known.epoch}"
             )
         self.protocol, self._is_enforced, self.is_void = joining.protocol, joining.is_enforced, False
-        self.permission = None if _is_open(known, self.header) else joining.ask(self.owner.partition)
+        self.verification = None if _is_open(known, self.header) else joining.ask(self.owner.partition)
 
     @property
     def is_decided(self) -> bool:
         """Whether the verification has its result, or is not needed."""
-        return self.permission is None or self.permission.is_settled
+        return self.verification is None or self.verification.is_settled
 
     def check(self, producers: ProducerTable) -> None:
         """Check that the transaction of the batch is still the verified one. Raises InvalidTxnState,
@@ -57,7 +57,7 @@ class UnverifiedAppend(Append):
             return
         if _is_open(known, header):
             return
-        if self._is_enforced and (self.permission is None or self.is_void):
+        if self._is_enforced and (self.verification is None or self.is_void):
             raise InvalidTxnState(f"the transaction of producer {header.producer_id} has ended meanwhile")
         if self.protocol >= SECOND_PROTOCOL and known is None and header.base_sequence:
             raise OutOfOrderSequence(
@@ -88,15 +88,15 @@ class TxnVerification:
     def submit(self, append: UnverifiedAppend) -> None:
         """Pass the append on when it is verified: at once, if it is and no append of its producer waits."""
         producer_id = append.header.producer_id
-        if append.permission is not None:
+        if append.verification is not None:
             self._unsettled.setdefault(producer_id, set()).add(append)
             append.call_when_settled(partial(self._settled, append))
         if append.is_decided and producer_id not in self._waiting:
             self._decided(append)
             return
         self._waiting.setdefault(producer_id, deque()).append(append)
-        if append.permission is not None and not append.is_decided:
-            append.permission.call_when_settled(partial(self._go_on, producer_id))
+        if append.verification is not None and not append.is_decided:
+            append.verification.call_when_settled(partial(self._go_on, producer_id))
 
     def ended(self, marker: Marker) -> None:
         """Make the verifications before this marker, which goes to the log, void."""
@@ -120,7 +120,7 @@ class TxnVerification:
             self._waiting.pop(producer_id, None)
 
     def _decided(self, append: UnverifiedAppend) -> None:
-        refusal = None if append.permission is None else append.permission.refusal
+        refusal = None if append.verification is None else append.verification.refusal
         if refusal is None:
             self._pass_on(append)
         else:

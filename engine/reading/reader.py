@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 import trio
 
-from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, AbortedTransaction, OffsetAtTimestamp, TopicPartition
+from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, AbortedTransaction, OffsetAtTimestamp, TopicIdPartition
 from engine.commit.commit_log import CommitLog
 from engine.errors import CorruptMessage, EngineError, NotLoaded, StorageError, UnreadableMessage
 from engine.files.disk import Disk
@@ -64,7 +64,7 @@ class LogReader:
 
     __slots__ = ("_caches", "_disk", "_partition", "_parts", "_reported", "index_key", "log")
 
-    def __init__(self, partition: TopicPartition, log: Log, parts: ReadingParts) -> None:
+    def __init__(self, partition: TopicIdPartition, log: Log, parts: ReadingParts) -> None:
         self.log = log
         self._parts = parts
         self._disk = parts.disk
@@ -166,13 +166,13 @@ class LogReader:
         with suppress(NotLoaded):
             return self.log.aborted.overlapping(segment.base_offset, from_offset, to_offset)
 
-        async def look() -> list[AbortedTransaction]:
+        async def look_up() -> list[AbortedTransaction]:
             there = segment if self.log.has(segment) else self.log.segment_of(max(from_offset, self.log.start_offset))
             found = await self._aborted_from(there.base_offset, from_offset, to_offset)
             await self._parts.commit_log.replaced()
             return found
 
-        aborted = await self.undisturbed(look)
+        aborted = await self.undisturbed(look_up)
         self.log.aborted.remember(from_offset, to_offset, aborted)
         return aborted
 
@@ -182,8 +182,8 @@ class LogReader:
         found: list[AbortedTransaction] = []
         base, is_complete = log.aborted.next_base(base_offset), False
         while base is not None and not is_complete:
-            some, is_complete = overlapping(await self._aborted_of(log.segment_of(base)), from_offset, to_offset)
-            found += some
+            listed, is_complete = overlapping(await self._aborted_of(log.segment_of(base)), from_offset, to_offset)
+            found += listed
             base = log.aborted.next_base(base + 1)
         if not is_complete:
             found += overlapping(log.aborted.active, from_offset, to_offset)[0]
@@ -241,11 +241,11 @@ class LogReader:
                 greatest_ms = greatest_ms if found_ms is None else max(greatest_ms, found_ms)
         return greatest_ms
 
-    async def undisturbed(self, look: Callable[[], Awaitable[T]]) -> T:
-        """Call `look`, again if a segment was replaced meanwhile, and return its result."""
+    async def undisturbed(self, look_up: Callable[[], Awaitable[T]]) -> T:
+        """Call `look_up`, again if a segment was replaced meanwhile, and return its result."""
         while True:
             before = self.log.replacements
-            found = await look()
+            found = await look_up()
             if self.log.replacements == before:
                 return found
 
@@ -270,8 +270,8 @@ class LogReader:
         """Complete a segment's index from the stored index, or from the remote tier."""
         entries = await self._parts.index.entries(self.index_key, segment.base_offset)
         if not entries and segment.is_cold:
-            look = partial(_cold_entries, self._parts.tier, self._partition, segment.base_offset)
-            entries = await self.run(segment, look) or []
+            look_up = partial(_cold_entries, self._parts.tier, self._partition, segment.base_offset)
+            entries = await self.run(segment, look_up) or []
         if entries:
             self._complete(segment, entries)
 
@@ -300,7 +300,7 @@ class LogReader:
         try:
             found = await source.run(partial(_unless_deleted, job))
             if found is None and await self.is_there(segment):
-                raise self._gone(segment)
+                raise self._removed_error(segment)
         except CorruptMessage as error:
             if not await self.is_there(segment):
                 return None  # its leader epochs are removed with it, so that its batches look wrong
@@ -317,7 +317,7 @@ class LogReader:
         """The name of a segment in messages for the operator."""
         return self.log.path_of(segment.base_offset) + (", in the remote tier," if segment.is_cold else "")
 
-    def _gone(self, segment: Segment) -> EngineError:
+    def _removed_error(self, segment: Segment) -> EngineError:
         """The error for a segment whose file or object is gone."""
         if segment.is_cold:
             return StorageError(f"{self._name_of(segment)} is gone")
@@ -351,7 +351,7 @@ def _load(part: Part, offset: int, max_size_bytes: int, *, is_cold: bool) -> tup
     return loaded, file.hold(loaded.position, loaded.end)
 
 
-def _cold_aborted(tier: SegmentTier, partition: TopicPartition, segment: Segment) -> Sequence[AbortedTransaction]:
+def _cold_aborted(tier: SegmentTier, partition: TopicIdPartition, segment: Segment) -> Sequence[AbortedTransaction]:
     """Read the aborted index of a cold segment. Raises CorruptMessage."""
     content = tier.aborted(partition, segment.base_offset)
     try:
@@ -360,7 +360,7 @@ def _cold_aborted(tier: SegmentTier, partition: TopicPartition, segment: Segment
         raise CorruptMessage(f"its aborted index: {damage}") from damage
 
 
-def _cold_entries(tier: SegmentTier, partition: TopicPartition, base_offset: int) -> list[Entry]:
+def _cold_entries(tier: SegmentTier, partition: TopicIdPartition, base_offset: int) -> list[Entry]:
     return [Entry(*row) for row in INDEX_ROW.iter_unpack(tier.index_rows(partition, base_offset))]
 
 

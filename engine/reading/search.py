@@ -24,7 +24,7 @@ STEP_BYTES = 4 * 1024 * 1024  # of batches read, and of records found
 PLACES_MAX = 256  # of one key, verified in one step
 
 
-class _Ask(NamedTuple):
+class _SegmentSearch(NamedTuple):
     """A search of one segment, for a worker: records from `offset` up to `end_offset`, without those of `aborted`
     transactions."""
 
@@ -62,13 +62,13 @@ async def find_records(
         if end_offset > offset:
             from_offset = max(offset, segment.base_offset)
             aborted = await reader.aborted_between(segment, from_offset, end_offset)
-            ask = _Ask(wanted, from_offset, count_max, end_offset, aborted)
+            ask = _SegmentSearch(wanted, from_offset, count_max, end_offset, aborted)
             return await _find_in(index, reader, segment, ask, limit)
     return FoundRecords([], max(offset, limit.offset))
 
 
 async def _find_in(
-    index: StoredIndex, reader: LogReader, segment: Segment, ask: _Ask, limit: LogPosition
+    index: StoredIndex, reader: LogReader, segment: Segment, ask: _SegmentSearch, limit: LogPosition
 ) -> FoundRecords:
     part = await reader.part_from(segment, ask.offset, limit)
     covered_to, places = await _places(index, reader, segment, ask, part)
@@ -87,7 +87,7 @@ async def _find_in(
 
 
 async def _places(
-    index: StoredIndex, reader: LogReader, segment: Segment, ask: _Ask, part: Part
+    index: StoredIndex, reader: LogReader, segment: Segment, ask: _SegmentSearch, part: Part
 ) -> tuple[int, list[tuple[int, int]]]:
     """The offset up to which the key index covers the segment, and (offset, position) of the batches below it that may
     have the key."""
@@ -103,13 +103,13 @@ async def _places(
     return covered_to, [place for place in places if place[0] < covered_to]
 
 
-def _verify(part: Part, places: Sequence[tuple[int, int]], ask: _Ask) -> FoundRecords:
+def _verify(part: Part, places: Sequence[tuple[int, int]], ask: _SegmentSearch) -> FoundRecords:
     """Search only the batches at these positions."""
     file = part.opened()
     return _collect(file, _batches_at(file, part, places), ask)
 
 
-def _scan(part: Part, late: tuple[int, int] | None, ask: _Ask) -> FoundRecords:
+def _scan(part: Part, late: tuple[int, int] | None, ask: _SegmentSearch) -> FoundRecords:
     """Search every batch. `late`: (offset, position) before which no record is late enough, None: not known."""
     file = part.opened()
     position = position_of(file, part, ask.offset)
@@ -128,7 +128,7 @@ def _batches_at(file: ReadableFile, part: Part, places: Sequence[tuple[int, int]
         yield at
 
 
-def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> FoundRecords:
+def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _SegmentSearch) -> FoundRecords:
     """Collect matching records, until there are enough, or enough bytes were read."""
     found: list[FoundRecord] = []
     read_bytes = found_bytes = 0

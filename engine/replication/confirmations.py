@@ -7,7 +7,7 @@ request came proves that its sender knew no later epoch when the request came (R
 
 from collections.abc import Collection
 
-from engine.replica_log import Standing
+from engine.replica_log import SessionFetch
 from engine.waiting_reads import NEVER, AsOf
 
 
@@ -33,34 +33,34 @@ class Confirmation:
         self.as_of = self._responded
 
 
-class Shown:
+class ConfirmedMoments:
     """The last moment at which each follower is known to have had no later leader epoch, for one partition in one
     leader epoch."""
 
-    __slots__ = ("_as_of", "_standing")
+    __slots__ = ("_as_of", "_session_fetches")
 
     def __init__(self) -> None:
         self._as_of: dict[int, AsOf] = {}  # by replica
-        self._standing: dict[int, Standing] = {}
+        self._session_fetches: dict[int, SessionFetch] = {}
 
-    def fetched(self, replica: int, as_of: AsOf, standing: Standing | None = None) -> None:
+    def fetched(self, replica: int, as_of: AsOf, session_fetch: SessionFetch | None = None) -> None:
         """Note a Fetch of this partition in this epoch; `as_of`: see `Confirmation`. Each later Fetch of the session of
-        `standing` counts for this partition, too, until `left` or another session."""
+        `session_fetch` counts for this partition, too, until `stopped_fetching` or another session."""
         self._as_of[replica] = as_of
-        if standing is not None:
-            self._standing[replica] = standing
+        if session_fetch is not None:
+            self._session_fetches[replica] = session_fetch
 
-    def left(self, replica: int, standing: Standing | None = None) -> None:
-        """Note that later Fetches of the replica no longer count for this partition. `standing`: only those of that
-        session."""
-        if standing is None or self._standing.get(replica) is standing:
+    def stopped_fetching(self, replica: int, session_fetch: SessionFetch | None = None) -> None:
+        """Note that later Fetches of the replica no longer count for this partition. `session_fetch`: only those of
+        that session."""
+        if session_fetch is None or self._session_fetches.get(replica) is session_fetch:
             self._as_of[replica] = self.by(replica)
-            self._standing.pop(replica, None)
+            self._session_fetches.pop(replica, None)
 
     def by(self, replica: int) -> AsOf:
         """The newest confirmed moment of the replica."""
-        as_of, standing = self._as_of.get(replica, NEVER), self._standing.get(replica)
-        return as_of if standing is None else max(as_of, standing.as_of)
+        as_of, session_fetch = self._as_of.get(replica, NEVER), self._session_fetches.get(replica)
+        return as_of if session_fetch is None else max(as_of, session_fetch.as_of)
 
     def by_all(self, replicas: Collection[int]) -> AsOf:
         """The newest moment that all of them have confirmed; `NEVER` if there are none."""
@@ -69,6 +69,6 @@ class Shown:
     def hurry(self, replicas: Collection[int], asked: AsOf) -> None:
         """Let waiting Fetches of these replicas be answered at once, unless they were made after this moment."""
         for replica in replicas:
-            standing = self._standing.get(replica)
-            if standing is not None:
-                standing.hurried_to = max(standing.hurried_to, asked.order)
+            session_fetch = self._session_fetches.get(replica)
+            if session_fetch is not None:
+                session_fetch.hurried_to = max(session_fetch.hurried_to, asked.order)

@@ -9,7 +9,7 @@ watermark only if an unclean election gave them up (RULES K18).
 from typing import NamedTuple
 
 from engine.api import NO_EPOCH, EpochEnd
-from engine.compaction_horizon import UNTOLD, Compacted
+from engine.compaction_horizon import SWAPS_UNKNOWN, Compacted
 from engine.errors import EngineError, FencedLeaderEpoch, OffsetOutOfRange
 from engine.replication.exchange import FollowerFetch, LeaderReply, LogState
 
@@ -36,7 +36,7 @@ class Restart(NamedTuple):
 
 
 class AskEnds(NamedTuple):
-    """Ask the leader, in this epoch, for its log start and log end, then call `told`."""
+    """Ask the leader, in this epoch, for its log start and log end, then call `ends_received`."""
 
 
 class Backoff(NamedTuple):
@@ -68,8 +68,8 @@ class FetchState:
         self._unclean_since = unclean_since
         self._asked: FollowerFetch | None = None
         self._is_busy = False
-        self._copied_since = UNTOLD  # all records here came from this leader's log after that swap
-        self._open_since = UNTOLD  # the same for all records of transactions that are open here
+        self._copied_since = SWAPS_UNKNOWN  # all records here came from this leader's log after that swap
+        self._open_since = SWAPS_UNKNOWN  # the same for all records of transactions that are open here
         log.epochs.drop_from(log.end_offset)  # the last epoch is that of the last record (KAFKA-10706)
 
     def ask(self, log: LogState) -> FollowerFetch | None:
@@ -80,7 +80,7 @@ class FetchState:
         self._asked = FollowerFetch(self.epoch, _asked_offset(log), last_epoch, log.high_watermark, log.start_offset)
         return self._asked
 
-    def stands_by(self, asked: FollowerFetch) -> bool:
+    def is_waiting_for(self, asked: FollowerFetch) -> bool:
         """Whether this Fetch is the one that waits for its answer."""
         return asked == self._asked
 
@@ -98,14 +98,14 @@ class FetchState:
         if answer.error is not None:
             return _refused(answer.error)
         if answer.diverging is not None:
-            return self._truncate(log, _parting(log, answer.diverging), answer.log_start_offset)
+            return self._truncate(log, _truncation_offset(log, answer.diverging), answer.log_start_offset)
         if log.is_damaged:  # it takes no appends, and is not in the ISR (RULES L5, K8)
             return Restart(answer.log_start_offset)
-        if self._lacks_what_counts(log) or self._lacks_decisions(answer.compacted, log):
+        if self._lacks_replacements(log) or self._lacks_decisions(answer.compacted, log):
             return Restart(answer.log_start_offset)
         return Append(answer.high_watermark, answer.log_start_offset)
 
-    def told(self, start_offset: int, end_offset: int, log: LogState) -> Action:
+    def ends_received(self, start_offset: int, end_offset: int, log: LogState) -> Action:
         """The action after AskEnds, by the start and end of the leader's log."""
         if end_offset < log.end_offset:
             return self._truncate(log, end_offset, start_offset)
@@ -131,15 +131,15 @@ class FetchState:
             return Restart(leaders_start)  # given up records may have replaced records that count again
         if log.is_damaged:
             return Restart(leaders_start)
-        self._open_since = UNTOLD  # it may truncate a marker
+        self._open_since = SWAPS_UNKNOWN  # it may truncate a marker
         return Truncate(offset, offset < log.sealed_to)
 
-    def _lacks_what_counts(self, log: LogState) -> bool:
+    def _lacks_replacements(self, log: LogState) -> bool:
         """Whether records behind this log's end have replaced records that it lacks, and an unclean election may have
         given them up since (RULES K18)."""
         return log.end_offset < log.replaced_to and log.replaced_in < self._unclean_since
 
-    def _lacks_decisions(self, told: Compacted, log: LogState) -> bool:
+    def _lacks_decisions(self, compacted: Compacted, log: LogState) -> bool:
         """Whether the leader's log has lost tombstones or markers behind this log's end that decide about records here.
 
         Then a key would stay deleted on the leader alone, or a transaction would stay open here forever (RULES K19).
@@ -147,13 +147,13 @@ class FetchState:
         that left no record there that the missing ones decide about.
         """
         if log.is_unused:
-            self._copied_since = max(0, told.swaps)
+            self._copied_since = max(0, compacted.swaps)
         if not log.has_open_transactions:  # transactions that begin from now on come from that log
-            self._open_since = max(0, told.swaps, self._open_since)
-        if told.dropped.tombstones_to > log.end_offset and told.gone_by > self._copied_since:
+            self._open_since = max(0, compacted.swaps, self._open_since)
+        if compacted.dropped.tombstones_to > log.end_offset and compacted.gone_by > self._copied_since:
             return True
-        is_undecided = log.has_open_transactions and told.dropped.markers_to > log.end_offset
-        return is_undecided and told.gone_by > self._open_since
+        is_undecided = log.has_open_transactions and compacted.dropped.markers_to > log.end_offset
+        return is_undecided and compacted.gone_by > self._open_since
 
 
 def _asked_offset(log: LogState) -> int:
@@ -167,7 +167,7 @@ def _asked_offset(log: LogState) -> int:
     return max(log.start_offset, min(log.end_offset, log.high_watermark) - 1)
 
 
-def _parting(log: LogState, diverging: EpochEnd) -> int:
+def _truncation_offset(log: LogState, diverging: EpochEnd) -> int:
     """The offset to truncate to (KIP-279).
 
     `diverging`: the end, in the leader's log, of its greatest epoch up to this log's last one. Records below both ends

@@ -72,10 +72,10 @@ class Progress:
         if self.has_others:
             self._ends.extend(batch_ends)
 
-    def note_transactions(self, begun: Iterable[LogPosition], ended: Iterable[tuple[int, int]]) -> None:
-        """Note the transactions of the newly written batches. `begun`: first positions, in ascending order; `ended`:
+    def note_transactions(self, started: Iterable[LogPosition], ended: Iterable[tuple[int, int]]) -> None:
+        """Note the transactions of the newly written batches. `started`: first positions, in ascending order; `ended`:
         (first, last) offsets. No record from a begin on is stable until the high watermark has passed the end."""
-        for position in begun:
+        for position in started:
             self._unstable.begin(position)
         for first_offset, last_offset in ended:
             self._unstable.end(first_offset, last_offset)

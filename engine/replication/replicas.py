@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from engine.api import NO_EPOCH, NO_OFFSET, EpochEnd
 from engine.errors import OffsetOutOfRange, StaleBrokerEpoch, UnknownLeaderEpoch
-from engine.replica_log import NEVER_MS, Standing
+from engine.replica_log import NEVER_MS, SessionFetch
 from engine.replica_log import FollowerFetchResult as FollowerFetchResult
 from engine.replication.end_history import EndHistory
 from engine.replication.epoch_checks import check_leader_epoch, diverging_end
@@ -30,12 +30,12 @@ class Proposal(NamedTuple):
     added: Mapping[int, int] = MappingProxyType({})
 
 
-class Seen(NamedTuple):
+class FollowerState(NamedTuple):
     """A follower as of its last Fetch. It is replaced as a whole, since its fields belong together (KAFKA-15221).
 
     `caught_up_at_ms`: time of the last Fetch at which the leader had no more records than the follower had at that
-    Fetch or at the next one (Kafka's lastCaughtUpTimeMs). `standing`: repetitions of the Fetch in its session; as long
-    as the follower is not noted again, the leader had no new record for it.
+    Fetch or at the next one (Kafka's lastCaughtUpTimeMs). `session_fetch`: repetitions of the Fetch in its session; as
+    long as the follower is not noted again, the leader had no new record for it.
     """
 
     end_offset: int
@@ -43,17 +43,17 @@ class Seen(NamedTuple):
     at_ms: int
     leader_end_offset: int
     caught_up_at_ms: int
-    standing: Standing | None = None
+    session_fetch: SessionFetch | None = None
     start_offset: int = NO_OFFSET
 
-    def so_far(self) -> "Seen":
+    def without_later_fetches(self) -> "FollowerState":
         """The state with the repetitions so far, but without later ones."""
-        if self.standing is None:
+        if self.session_fetch is None:
             return self
-        at_ms, caught_up_at_ms = max(self.at_ms, self.standing.at_ms), self.caught_up_at_ms
+        at_ms, caught_up_at_ms = max(self.at_ms, self.session_fetch.at_ms), self.caught_up_at_ms
         if self.end_offset >= self.leader_end_offset:
             caught_up_at_ms = max(caught_up_at_ms, at_ms)
-        return self._replace(at_ms=at_ms, caught_up_at_ms=caught_up_at_ms, standing=None)
+        return self._replace(at_ms=at_ms, caught_up_at_ms=caught_up_at_ms, session_fetch=None)
 
 
 class FollowerLag(NamedTuple):
@@ -74,8 +74,17 @@ class Replicas:
     """
 
     __slots__ = (
-        "_began_at_ms", "_broker_id", "_committed", "_ends", "_joined_at_ms", "_lag_max_ms", "_progress", "_proposed",
-        "_seen", "epoch", "epoch_start",
+        "_began_at_ms",
+        "_broker_id",
+        "_committed",
+        "_ends",
+        "_follower_states",
+        "_joined_at_ms",
+        "_lag_max_ms",
+        "_progress",
+        "_proposed",
+        "epoch",
+        "epoch_start",
     )  # fmt: skip
 
     def __init__(
@@ -91,7 +100,7 @@ class Replicas:
         self._lag_max_ms = lag_max_ms
         self._ends = EndHistory(lag_max_ms)
         self._proposed: Proposal | None = None
-        self._seen: dict[int, Seen] = {}
+        self._follower_states: dict[int, FollowerState] = {}
         progress.lead(committed.in_sync - {broker_id}, is_enough=committed.is_enough)
 
     @property
@@ -147,18 +156,20 @@ class Replicas:
         `start_offset`: of the leader.
         """
         others = {*self._committed.replicas}.intersection(self._committed.serving) - {self._broker_id}
-        starts = (self._seen[one].start_offset if one in self._seen else NO_OFFSET for one in others)
+        starts = (
+            self._follower_states[one].start_offset if one in self._follower_states else NO_OFFSET for one in others
+        )
         return min((start_offset, *starts))
 
-    def left(self, replica: int, standing: Standing | None = None) -> None:
-        """Note that a follower no longer repeats its Fetch. `standing`: only in that session."""
-        seen = self._seen.get(replica)
-        if seen is not None and (standing is None or seen.standing is standing):
-            self._seen[replica] = seen.so_far()
+    def stopped_fetching(self, replica: int, session_fetch: SessionFetch | None = None) -> None:
+        """Note that a follower no longer repeats its Fetch. `session_fetch`: only in that session."""
+        follower = self._follower_states.get(replica)
+        if follower is not None and (session_fetch is None or follower.session_fetch is session_fetch):
+            self._follower_states[replica] = follower.without_later_fetches()
 
-    def check_heard(self, replica: int) -> None:
+    def check_fetch_counts(self, replica: int) -> None:
         """Raise UnknownLeaderEpoch if no Fetch of the replica counts any more."""
-        if replica not in self._seen:
+        if replica not in self._follower_states:
             raise UnknownLeaderEpoch(f"broker {replica} has to say again how far it is")
 
     def fetched(
@@ -168,20 +179,20 @@ class Replicas:
         asked: FollowerFetch,
         log: LogState,
         now_ms: int,
-        standing: Standing | None = None,
+        session_fetch: SessionFetch | None = None,
     ) -> FollowerFetchResult:
         """Note a Fetch of a follower with that broker epoch.
 
         Its end does not count if the logs diverge, or if this raises FencedLeaderEpoch, UnknownLeaderEpoch,
         StaleBrokerEpoch or OffsetOutOfRange.
         """
-        self.left(replica)
+        self.stopped_fetching(replica)
         check_leader_epoch(asked.leader_epoch, self.epoch)
         self._check(replica, broker_epoch)
         diverging = _diverging(asked, log)
         if diverging is not None:
             return FollowerFetchResult(diverging)
-        before = self._seen.get(replica)
+        before = self._follower_states.get(replica)
         caught_up_at_ms = NEVER_MS if before is None else before.caught_up_at_ms
         if asked.offset >= log.end_offset:
             caught_up_at_ms = now_ms
@@ -190,8 +201,8 @@ class Replicas:
         self._ends.note(log.end_offset, now_ms)
         start_offset = asked.log_start_offset
         has_deleted = before is None or before.start_offset < start_offset
-        self._seen[replica] = Seen(
-            asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms, standing, start_offset
+        self._follower_states[replica] = FollowerState(
+            asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms, session_fetch, start_offset
         )
         has_moved = self._progress.note_replica(replica, asked.offset)
         is_outside = replica not in self._committed.in_sync
@@ -211,9 +222,9 @@ class Replicas:
         if committed.in_sync != self._committed.in_sync:
             self._joined_at_ms = {one: self._joined_at_ms.get(one, now_ms) for one in committed.in_sync}
         self._committed, self._proposed = committed, None
-        for replica, seen in [*self._seen.items()]:
-            if replica in void or seen.broker_epoch != committed.broker_epochs.get(replica):
-                del self._seen[replica]
+        for replica, follower in [*self._follower_states.items()]:
+            if replica in void or follower.broker_epoch != committed.broker_epochs.get(replica):
+                del self._follower_states[replica]
                 self._progress.note_replica(replica, NO_OFFSET)
         return self._count(now_ms)
 
@@ -226,7 +237,7 @@ class Replicas:
         if self._proposed is None:
             committed = self._committed
             joining = [one for one in sorted(committed.replicas) if self._may_join(one, now_ms)]
-            added = {one: self._seen[one].broker_epoch for one in joining}
+            added = {one: self._follower_states[one].broker_epoch for one in joining}
             late = {one for one in committed.in_sync if self._is_late(one, now_ms)}
             if added or late:
                 in_sync = (committed.in_sync - late) | added.keys()
@@ -239,11 +250,11 @@ class Replicas:
         return {one: self._lag(one, now_ms) for one in sorted(self._committed.replicas - {self._broker_id})}
 
     def _lag(self, replica: int, now_ms: int) -> FollowerLag:
-        seen, end_offset = self._seen.get(replica), self._progress.written.offset
+        follower, end_offset = self._follower_states.get(replica), self._progress.written.offset
         known_offset = max(0, self._end_of(replica))
         if known_offset >= end_offset:
             return FollowerLag(0, 0)
-        since_ms = self._began_at_ms if seen is None else max(self._began_at_ms, self._reached_at_ms(seen))
+        since_ms = self._began_at_ms if follower is None else max(self._began_at_ms, self._reached_at_ms(follower))
         return FollowerLag(end_offset - known_offset, now_ms - since_ms)
 
     def _check(self, replica: int, broker_epoch: int) -> None:
@@ -263,7 +274,7 @@ class Replicas:
         Otherwise a leader that is alone in the ISR would always be ahead of them (Partition.maybeIncrementLeaderHW).
         Returns whether the high watermark moved.
         """
-        joining = {one for one in self._seen if self._is_eligible(one) and self._is_close(one, now_ms)}
+        joining = {one for one in self._follower_states if self._is_eligible(one) and self._is_close(one, now_ms)}
         others = (self.maximal_isr | joining) - {self._broker_id}
         return self._progress.set_in_sync(others, is_enough=self.is_enough)
 
@@ -281,17 +292,17 @@ class Replicas:
 
     def _is_eligible(self, replica: int) -> bool:
         """Whether the replica serves, and has fetched with its present broker epoch (KIP-841, KIP-903)."""
-        seen, committed = self._seen.get(replica), self._committed
-        has_fetched = seen is not None and seen.broker_epoch == committed.broker_epochs.get(replica)
+        follower, committed = self._follower_states.get(replica), self._committed
+        has_fetched = follower is not None and follower.broker_epoch == committed.broker_epochs.get(replica)
         return has_fetched and replica in committed.replicas and replica in committed.serving
 
     def _is_close(self, replica: int, now_ms: int) -> bool:
         """Whether a follower has all records, or was at most one response behind within `lag_max_ms`
         (Replica.isCaughtUp). The high watermark waits for it; for a follower that is seconds behind it would wait for
         seconds."""
-        seen = self._seen[replica]
-        has_all = seen.end_offset >= self._progress.written.offset
-        return has_all or now_ms - seen.so_far().caught_up_at_ms <= self._lag_max_ms
+        follower = self._follower_states[replica]
+        has_all = follower.end_offset >= self._progress.written.offset
+        return has_all or now_ms - follower.without_later_fetches().caught_up_at_ms <= self._lag_max_ms
 
     def _is_late(self, replica: int, now_ms: int) -> bool:
         """Whether a replica has lacked records for longer than `lag_max_ms`, counted from its admission at the
@@ -301,19 +312,19 @@ class Replicas:
         """
         if replica == self._broker_id or self._end_of(replica) >= self._progress.written.offset:
             return False
-        seen, joined_at_ms = self._seen.get(replica), self._joined_at_ms.get(replica, NEVER_MS)
-        since_ms = joined_at_ms if seen is None else max(joined_at_ms, self._reached_at_ms(seen))
+        follower, joined_at_ms = self._follower_states.get(replica), self._joined_at_ms.get(replica, NEVER_MS)
+        since_ms = joined_at_ms if follower is None else max(joined_at_ms, self._reached_at_ms(follower))
         return now_ms - since_ms > self._lag_max_ms
 
     def _end_of(self, replica: int) -> int:
-        seen = self._seen.get(replica)
-        return NO_OFFSET if seen is None else seen.end_offset
+        follower = self._follower_states.get(replica)
+        return NO_OFFSET if follower is None else follower.end_offset
 
-    def _reached_at_ms(self, seen: Seen) -> int:
+    def _reached_at_ms(self, follower: FollowerState) -> int:
         """The latest known time, up to its last Fetch, at which the leader had no record that the follower lacks
         now."""
-        seen = seen.so_far()
-        return max(seen.caught_up_at_ms, min(seen.at_ms, self._ends.reached_at_ms(seen.end_offset)))
+        follower = follower.without_later_fetches()
+        return max(follower.caught_up_at_ms, min(follower.at_ms, self._ends.reached_at_ms(follower.end_offset)))
 
 
 def _diverging(asked: FollowerFetch, log: LogState) -> EpochEnd | None:

@@ -14,9 +14,9 @@ class Unstable:
 
     __slots__ = ("_ended", "_open")
 
-    def __init__(self, begun: Mapping[int, LogPosition]) -> None:
-        """`begun`: first positions of the open transactions, the oldest first."""
-        self._open = dict(begun)
+    def __init__(self, open_transactions: Mapping[int, LogPosition]) -> None:
+        """`open_transactions`: first positions of the open transactions, the oldest first."""
+        self._open = dict(open_transactions)
         self._ended: dict[int, tuple[int, LogPosition]] = {}  # (offset of the marker, first position)
 
     def __bool__(self) -> bool:
@@ -41,8 +41,8 @@ class Unstable:
         first = min(position for _, position in self._ended.values())
         return first if oldest is None else min(first, oldest)
 
-    def truncate(self, end_offset: int, begun: Mapping[int, LogPosition]) -> None:
-        """Note that the log was truncated to `end_offset`. `begun`: first positions of the transactions that are open
-        now."""
-        self._open = dict(begun)
+    def truncate(self, end_offset: int, open_transactions: Mapping[int, LogPosition]) -> None:
+        """Note that the log was truncated to `end_offset`. `open_transactions`: first positions of the transactions
+        that are open now."""
+        self._open = dict(open_transactions)
         self._ended = {first: one for first, one in self._ended.items() if one[0] < end_offset}

@@ -10,14 +10,14 @@ from typing import NoReturn, TypeVar
 
 import trio
 
-from engine.api import AbortedTransaction, FileRange, TopicPartition
+from engine.api import AbortedTransaction, FileRange, TopicIdPartition
 from engine.errors import TierUnreachable
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_dirs.local_starts import note_tiered
 from engine.logs.segments.sparse_index import Summary
 from engine.logs.transactions.aborted import encode_aborted
 from engine.logs.transactions.aborted_files import aborted_of
 from engine.partitions.partition import Partition
+from engine.testing.simulated_disk import SimulatedFileSystem
 
 T = TypeVar("T")
 HERE_BYTES = 5_000  # cached behind a position: some batches of most tests
@@ -109,7 +109,7 @@ class FakeTier:
     def as_of(self, moment: int) -> FakeTier:
         return FakeTier(self.segments, self.summaries, self.indexes, until=moment)
 
-    def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
+    def open(self, partition: TopicIdPartition, base_offset: int) -> ColdFile:
         versions = self.segments.get((partition.topic_id, partition.partition, base_offset), [])
         number = bisect_right([moment for moment, _ in versions], self.until) - 1
         if number < 0:
@@ -117,10 +117,10 @@ class FakeTier:
         self.opened.append(ColdFile(versions[number][1]))
         return self.opened[-1]
 
-    def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
+    def aborted(self, partition: TopicIdPartition, base_offset: int) -> bytes:
         return encode_aborted(self.indexes.get((partition.topic_id, partition.partition, base_offset), ()))
 
-    def index_rows(self, partition: TopicPartition, base_offset: int) -> bytes:
+    def index_rows(self, partition: TopicIdPartition, base_offset: int) -> bytes:
         return b""  # none are kept
 
     def forget(self) -> None:
@@ -151,12 +151,12 @@ class FakeTier:
         note_tiered(one.log_dir, one, tiered_to)
         return tiered_to
 
-    def summaries_of(self, partition: TopicPartition) -> dict[int, Summary]:
+    def summaries_of(self, partition: TopicIdPartition) -> dict[int, Summary]:
         """Summaries of a partition's segments by base offset, as a manifest has them."""
         of_partition = partition.topic_id, partition.partition
         return {key[2]: one for key, one in self.summaries.items() if key[:2] == of_partition}
 
-    def rot(self, partition: TopicPartition, base_offset: int, position: int) -> None:
+    def rot(self, partition: TopicIdPartition, base_offset: int, position: int) -> None:
         versions = self.segments[partition.topic_id, partition.partition, base_offset]
         content = bytearray(versions[-1][1])
         content[position] ^= 1

@@ -18,21 +18,21 @@ from engine.api import (
     PartitionLog,
     ReadResult,
     RecordFilter,
-    TopicPartition,
+    TopicIdPartition,
 )
 from engine.batches.batch import BatchHeader, Codec, Record, build_batch, parse_header, seal_batch, walk_records
 from engine.batches.codecs import compress, decompress
 from engine.errors import NotLoaded
 from engine.files.filesystem import File, FileSystem
 from engine.files.io_workers import LoopPool, WorkerPool, sync_all
-from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool, begin_sync
-from engine.index.simulated_store import SimulatedIndexStore
 from engine.index.store import LevelDbStore
 from engine.log_config import LogConfig
 from engine.log_dirs.strays import Fate, FateOf
 from engine.logs.log import Log
 from engine.options import StoreDeps, StoreOptions
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem, SimulatedPool, begin_sync
+from engine.testing.simulated_index import SimulatedIndexStore
 from engine.tier import NoTier, SegmentTier
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def fates(is_named: Callable[[bytes, int], bool], otherwise: Fate = Fate.DELETED
 
 
 NOW_MS = 1_700_000_000_000
-ORDERS = TopicPartition(bytes(range(16)), "orders", 0)
+ORDERS = TopicIdPartition(bytes(range(16)), "orders", 0)
 MAX_BYTES = 1 << 20
 NO_JOURNAL = 64  # a slot of this size holds no frame
 
@@ -93,25 +93,25 @@ class MortalPool(HeldPool):
         self.release.set()
 
 
-class Begun:
+class StartedSync:
     """A sync whose end, and the report of its end, are triggered by the test."""
 
     def __init__(self, files: Sequence[File]) -> None:
         self.files = files
         self._end = begin_sync(files)
         self._outcome: outcome.Outcome[None] | None = None
-        self._told = trio.Event()
+        self._reported = trio.Event()
 
     def end(self) -> None:
         self._outcome = outcome.capture(self._end)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         if self._outcome is None:
             self.end()
-        self._told.set()
+        self._reported.set()
 
     async def wait(self) -> None:
-        await self._told.wait()
+        await self._reported.wait()
         assert self._outcome is not None
         self._outcome.unwrap()
 
@@ -120,7 +120,7 @@ class Begun:
 class SlowSyncs(SimulatedPool):
     """A pool of the simulated disk whose syncs wait for the test while `is_slow`."""
 
-    begun: list[Begun] = field(default_factory=list)
+    started: list[StartedSync] = field(default_factory=list)
     is_slow: bool = False
 
     def __post_init__(self) -> None:
@@ -128,25 +128,25 @@ class SlowSyncs(SimulatedPool):
 
     async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         if self.is_slow:
-            self.begun.append(Begun(files))
-            await self.begun[-1].wait()
+            self.started.append(StartedSync(files))
+            await self.started[-1].wait()
         else:
             begin_sync(files)()
 
 
 @dataclass
 class HeldWorkers(LoopPool):
-    """A loop pool in which the jobs of the workers in `held` wait until `let_go`."""
+    """A loop pool in which the jobs of the workers in `held` wait until `release`."""
 
     held: set[int] = field(default_factory=set)
-    begun: list[int] = field(default_factory=list)
+    started: list[int] = field(default_factory=list)
     _changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
 
     def __post_init__(self) -> None:
         super().__init__()
 
     async def run(self, worker: int, job: Callable[[], T]) -> T:
-        self.begun.append(worker)
+        self.started.append(worker)
         while worker in self.held:
             await self._changed.park()
         return await super().run(worker, job)
@@ -154,7 +154,7 @@ class HeldWorkers(LoopPool):
     async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         await self.run(worker, lambda: sync_all(files))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self.held.clear()
         self._changed.unpark_all()
 

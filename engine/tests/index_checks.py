@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.index.rows import following, partition_key, read_entry, read_offset, read_summary, segment_key
-from engine.index.simulated_store import SimulatedIndexStore
 from engine.index.store import KeyValue
 from engine.logs.segments.segment import walk_headers
 from engine.logs.segments.sparse_index import Entry
+from engine.testing.simulated_disk import SimulatedFileSystem
+from engine.testing.simulated_index import SimulatedIndexStore
 from engine.tests.helpers import ORDERS
 
 KEY = partition_key(ORDERS.topic_id, ORDERS.partition)

@@ -16,16 +16,16 @@ from engine.logs.producers.state import BATCHES_KEPT, ProducedBatch, Producer
 from engine.logs.recovery.epochs import UNDEFINED
 from engine.tests.helpers import NOW_MS
 
-NOBODY = (-1, -1, -1)
+NO_PRODUCER = (-1, -1, -1)
 
 
 class Send(NamedTuple):
-    """A step of a client. `times`: relative to NOW_MS; `which`: chooses among the batches that it may send again."""
+    """A step of a client. `times`: relative to NOW_MS; `choice`: chooses among the batches that it may send again."""
 
     kind: str  # plain, next, new epoch, again, gap, old epoch
     producer_id: int
     times: Sequence[int]
-    which: int
+    choice: int
     acks: int
 
 
@@ -116,7 +116,7 @@ class Model:
     def send(self, send: Send) -> Expected | None:
         """The expected result of a step; None: there is no batch to send, or the result is not determined."""
         if send.kind == "plain":
-            return self._new(send.times, NOBODY)
+            return self._new(send.times, NO_PRODUCER)
         known, producer_id = self.producers().get(send.producer_id), send.producer_id
         if send.kind == "new epoch":
             return self._new(send.times, (producer_id, known.epoch + 1 if known else 0, 0))
@@ -128,16 +128,16 @@ class Model:
         if not self.is_sure(known.batches[-1]):
             return None
         if send.kind == "gap":
-            sent = _encoded(send.times, (producer_id, known.epoch, following + 1 + send.which))
+            sent = _encoded(send.times, (producer_id, known.epoch, following + 1 + send.choice))
             return Expected(sent, -1, OutOfOrderSequence)
         if send.kind == "old epoch":
             sent = _encoded(send.times, (producer_id, known.epoch - 1, 0))
             return Expected(sent, -1, InvalidProducerEpoch) if known.epoch else None
-        return self._again(known, producer_id, send.which)
+        return self._again(known, producer_id, send.choice)
 
-    def _again(self, known: Producer, producer_id: int, which: int) -> Expected:
+    def _again(self, known: Producer, producer_id: int, choice: int) -> Expected:
         own = [one for one in self.visible if one.producer[0] == producer_id and self.is_sure(one.produced)]
-        batch = own[-1 - which % len(own)]
+        batch = own[-1 - choice % len(own)]
         if batch.producer[1] < known.epoch:
             return Expected(batch.sent, -1, InvalidProducerEpoch)
         if batch.produced in known.batches:

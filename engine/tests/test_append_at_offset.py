@@ -37,11 +37,11 @@ from engine.errors import (
     RecordsRefused,
     UnknownPartition,
 )
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CleanupPolicy, CompressionType, FlushPolicy, LogConfig, TimestampType
 from engine.logs.segments.roll_policy import SEGMENT_OFFSETS_MAX
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import (
     NOW_MS,
     ORDERS,
@@ -130,9 +130,9 @@ async def test_an_emptied_log_starts_again_at_the_first_batch_unless_it_knows_a_
 async def test_batches_that_the_log_has_are_not_appended_again() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
-        some = kept(10, b"a", b"b"), kept(14, b"c")
-        assert await keep(store, *some) == await keep(store, *some) == (10, 15)
-        assert await keep(store, *some, kept(15, b"d")) == (10, 16)
+        batches = kept(10, b"a", b"b"), kept(14, b"c")
+        assert await keep(store, *batches) == await keep(store, *batches) == (10, 15)
+        assert await keep(store, *batches, kept(15, b"d")) == (10, 16)
         assert await keep(store, kept(3, b"deleted since")) == (10, 16)
         assert await read_all(log) == {10: b"a", 11: b"b", 14: b"c", 15: b"d"}
 
@@ -153,8 +153,8 @@ async def test_batches_that_the_log_has_are_acknowledged_when_they_are_durable()
         await trio.testing.wait_all_tasks_blocked()
         assert (log.log_end_offset, log.high_watermark, answers) == (1, 0, [])
         pool.is_slow = False
-        for one in pool.begun:
-            one.tell()
+        for one in pool.started:
+            one.report()
         await trio.testing.wait_all_tasks_blocked()
         assert answers == [(0, 1), (0, 1)]
 
@@ -343,12 +343,12 @@ async def test_append_at_offset_without_the_partition_or_its_leadership_is_refus
 async def test_batches_refused_by_a_full_queue_can_be_sent_again() -> None:
     async with running(SimulatedFileSystem(), options(queue_max_bytes=150)) as store:
         log = await open_orders(store)
-        some = [kept(number, b"x" * 30) for number in range(3)]
+        batches = [kept(number, b"x" * 30) for number in range(3)]
         with pytest.raises(Overloaded):
-            await keep(store, *some)
+            await keep(store, *batches)
         assert log.log_end_offset == 1
         for number in range(3):
-            await keep(store, some[number])
+            await keep(store, batches[number])
         assert sorted(await read_all(log)) == [0, 1, 2]
 
 
@@ -396,9 +396,9 @@ async def test_acknowledged_batches_survive_crashes_and_the_rest_can_be_sent_aga
             end = log.log_end_offset
             assert await read_all(log) == {at: value for at, value in wanted.items() if at < end}
             await trio.sleep(rng.choice((0, 5)))
-            while (left := _left(sent, log.log_end_offset)) and rng.random() < 0.8:
+            while (remaining := _remaining(sent, log.log_end_offset)) and rng.random() < 0.8:
                 with _patience(rng), suppress(OffsetOutOfRange):  # a cancelled append may still be on its way
-                    answered = (await keep(store, *left[: rng.randint(1, 5)])).log_end_offset
+                    answered = (await keep(store, *remaining[: rng.randint(1, 5)])).log_end_offset
             if rng.random() < 0.3:
                 await store.close()
         filesystem.crash(rng)
@@ -417,7 +417,7 @@ def _patience(rng: random.Random) -> trio.CancelScope:
     return scope
 
 
-def _left(sent: list[bytes], end_offset: int) -> list[bytes]:
+def _remaining(sent: list[bytes], end_offset: int) -> list[bytes]:
     return [one for one in sent if parse_header(one).next_offset > end_offset]
 
 
@@ -451,8 +451,8 @@ def test_each_offset_has_the_record_that_was_sent(
         async with running(SimulatedFileSystem()) as store:
             log = await open_orders(store)
             for start in range(0, len(sent), cut):
-                some = sent[start : start + cut]
-                assert await keep(store, *some) == await keep(store, *some)
+                batches = sent[start : start + cut]
+                assert await keep(store, *batches) == await keep(store, *batches)
             values = await read_all(log)
             assert values == _rows(sent)
             assert all(value == b"%d" % at for at, value in values.items())

@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.closing import LATE_AFTER_S
 from engine.errors import NotLeaderOrFollower
 from engine.files.disk import DiskWorkers
-from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
 from engine.log_config import LogConfig
 from engine.log_dirs.layout import CLEAN_SHUTDOWN
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem, SimulatedPool
 from engine.tests.helpers import append, batch, options, running
 
-ON_A, ON_B = (TopicPartition(bytes(16), "payments", number) for number in (0, 1))
+ON_A, ON_B = (TopicIdPartition(bytes(16), "payments", number) for number in (0, 1))
 WORKERS_OF_A = DiskWorkers.of(0, options().reader_workers)
 
 
@@ -36,15 +36,15 @@ async def two_disks(
             pool.delays.set(WORKERS_OF_A.all)
 
 
-@pytest.mark.parametrize("what", ["append", "opening", "checkpoint"])
-async def test_a_hanging_log_dir_does_not_keep_another_from_its_clean_shutdown_marker(what: str) -> None:
+@pytest.mark.parametrize("blocked", ["append", "opening", "checkpoint"])
+async def test_a_hanging_log_dir_does_not_keep_another_from_its_clean_shutdown_marker(blocked: str) -> None:
     filesystem, pool, problems = SimulatedFileSystem(), SimulatedPool(), list[str]()
     async with two_disks(filesystem, pool, problems) as store, trio.open_nursery() as nursery:
         pool.delays.hang(WORKERS_OF_A.all)
-        if what == "append":
+        if blocked == "append":
             store.get(ON_A).append(memoryview(batch(b"never answered")), acks=1)
-        elif what == "opening":
-            nursery.start_soon(store.open_partition, TopicPartition(bytes(16), "payments", 2), LogConfig(), 0)
+        elif blocked == "opening":
+            nursery.start_soon(store.open_partition, TopicIdPartition(bytes(16), "payments", 2), LogConfig(), 0)
         else:
             nursery.start_soon(store.get(ON_A).log_dir.commit_log.checkpoint)
         await trio.testing.wait_all_tasks_blocked()

@@ -52,7 +52,7 @@ def test_dropped_tombstones_stamped_before_the_log_was_opened_do_not_raise_gone_
 
 
 def test_beside_takes_the_greater_of_each_horizon_and_below_limits_all() -> None:
-    both = CompactionHorizon(1, 5, 2).beside(CompactionHorizon(3, 4, 1))
+    both = CompactionHorizon(1, 5, 2).merged_with(CompactionHorizon(3, 4, 1))
     assert both == CompactionHorizon(3, 5, 2)
     assert both.covers(CompactionHorizon(3, 5, 2))
     assert not any(

@@ -4,11 +4,11 @@ import errno
 
 import pytest
 
-from engine.api import ActiveProducer, TopicPartition
+from engine.api import ActiveProducer, TopicIdPartition
 from engine.errors import StorageError, UnknownPartition
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.tests.test_idempotence import send
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, options, running
 
 
@@ -17,7 +17,7 @@ async def test_log_dirs_with_the_sizes_of_their_partitions_and_their_space() -> 
     async with running(filesystem, options("/one", "/two")) as store:
         log = await open_orders(store)
         await append(log, b"v" * 1_000)
-        other = TopicPartition(ORDERS.topic_id, "orders", 1)
+        other = TopicIdPartition(ORDERS.topic_id, "orders", 1)
         await store.open_partition(other, LogConfig(), 0)
         one, two = await store.describe_log_dirs()
         assert [(found.path, found.is_online) for found in (one, two)] == [("/one", True), ("/two", True)]
@@ -48,4 +48,4 @@ async def test_producers_with_their_last_sequence() -> None:
         await send(log, 3, count=2).wait()
         assert store.active_producers(ORDERS) == [ActiveProducer(8, 0, 5, NOW_MS), ActiveProducer(9, 0, 4, NOW_MS)]
         with pytest.raises(UnknownPartition):
-            store.active_producers(TopicPartition(bytes(16), "orders", 0))
+            store.active_producers(TopicIdPartition(bytes(16), "orders", 0))

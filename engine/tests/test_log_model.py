@@ -20,11 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from engine.api import Isolation, OffsetSpec, PendingAppend, ReadResult
 from engine.batches.batch import parse_header
 from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.fake_tier import FakeTier
 from engine.tests.helpers import (
     NO_JOURNAL,
@@ -55,7 +55,7 @@ fresh = st.builds(
     st.sampled_from(["plain", "next", "next", "new epoch"]),
     producer_id=st.integers(7, 9),
     times=times,
-    which=st.just(0),
+    choice=st.just(0),
     acks=st.sampled_from([-1, 1]),
 )
 refused = st.builds(
@@ -63,7 +63,7 @@ refused = st.builds(
     st.sampled_from(["again", "again", "gap", "old epoch"]),
     producer_id=st.integers(7, 9),
     times=times,
-    which=st.integers(0, 7),
+    choice=st.integers(0, 7),
     acks=st.sampled_from([-1, 1]),
 )
 anywhere = st.integers(0, 1 << 20)  # of the offsets there are
@@ -262,13 +262,13 @@ class LogMachine(RuleBasedStateMachine):
         keeper = RetentionTask(self.log.log_dir, RetentionOptions(), lambda: now_ms)
         self.loop.run(keeper.check)
 
-    @rule(which=st.integers(0, 3))
-    def drop_files(self, which: int) -> None:
+    @rule(choice=st.integers(0, 3))
+    def drop_files(self, choice: int) -> None:
         """Remove local files of segments that the remote tier has; readers must see no difference."""
         tiered_to = self.tier.upload(self.filesystem, self.log)
         finished = [one.end_offset for one in self.log.log.finished_below(tiered_to)]
         if finished:
-            offset = finished[which % len(finished)]
+            offset = finished[choice % len(finished)]
             self.loop.run(lambda: move_local_start(self.log.log_dir, self.log, offset))
             assert self.log.log.local_start_offset == max(offset, self.model.start)
 
@@ -299,7 +299,7 @@ class LogMachine(RuleBasedStateMachine):
     def lose_power(self, sends: list[Send], seed: int | None) -> None:
         """Cut the power in the middle of a commit batch that is written, but neither synced nor answered."""
         durable_offset = self.log.log.durable_offset
-        sure = self._begin_round(sends)
+        sure = self._start_commit_batch(sends)
         if self.model.config.flush_policy is FlushPolicy.ASYNC:
             sure = sum(batch.next_offset <= durable_offset for batch in self.model.batches)
         self.filesystem.crash(None if seed is None else random.Random(seed))
@@ -307,9 +307,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(sends=st.lists(fresh, max_size=5))
     def kill(self, sends: list[Send]) -> None:
-        self._come_back(self._begin_round(sends))
+        self._come_back(self._start_commit_batch(sends))
 
-    def _begin_round(self, sends: list[Send]) -> int:
+    def _start_commit_batch(self, sends: list[Send]) -> int:
         """Begin a commit batch while syncs are held; returns the number of batches that are answered all the same."""
         before = len(self.model.batches)
         expected = [(one, send.acks) for send in sends if (one := self.model.send(send)) is not None]

@@ -4,22 +4,22 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import Following, Isolation, Leadership, TopicPartition
+from engine.api import Following, Isolation, Leadership, TopicIdPartition
 from engine.errors import NotLeaderOrFollower, StorageError
 from engine.files.disk import DiskWorkers
-from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem, SimulatedPool
 from engine.tests.helpers import ORDERS, append, batch, options, running
 
 CONFIG = LogConfig()
 WORKERS_OF_A = DiskWorkers.of(0, options().reader_workers)
-FIRST, SECOND, THIRD, FOURTH = (TopicPartition(bytes([1] * 16), "new", number) for number in range(4))
+FIRST, SECOND, THIRD, FOURTH = (TopicIdPartition(bytes([1] * 16), "new", number) for number in range(4))
 
 
-def roles(*partitions: TopicPartition) -> list[Leadership]:
+def roles(*partitions: TopicIdPartition) -> list[Leadership]:
     return [Leadership(one, CONFIG, 0) for one in partitions]
 
 
@@ -64,7 +64,7 @@ async def test_a_chosen_log_dir_stays_chosen_until_the_partition_is_opened() -> 
         chosen.behind_since_s = 0.0
         assert store.changes.home(THIRD, 0) is store.changes.known_home(THIRD) is chosen
         assert (await store.open_partition(THIRD, CONFIG, 0)).log_dir is chosen
-        renamed = TopicPartition(bytes(16), FOURTH.topic, FOURTH.partition)
+        renamed = TopicIdPartition(bytes(16), FOURTH.topic, FOURTH.partition)
         assert store.changes.home(renamed, 0) is store.changes.known_home(FOURTH), "of another topic of that name"
         assert not store.changes._coming[chosen]
 
@@ -88,9 +88,9 @@ async def test_a_suspended_partition_serves_nothing() -> None:
         ):
             with pytest.raises(NotLeaderOrFollower, match="behind"):
                 refused()
-        told: list[bool] = []
-        log.confirm(told.append)
-        assert told == [False]
+        outcomes: list[bool] = []
+        log.confirm(outcomes.append)
+        assert outcomes == [False]
         assert (log.is_led, log.is_current, log.is_closed) == (False, False, False)
 
 

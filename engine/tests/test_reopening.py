@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 import trio
 
-from engine.api import Following, Leadership, Role, TopicPartition
+from engine.api import Following, Leadership, Role, TopicIdPartition
 from engine.errors import EngineError, StorageError
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import ORDERS, append, batch, open_orders, read_all, running
 
 CONFIG = LogConfig(segment_size_bytes=400)
@@ -49,10 +49,10 @@ async def test_a_reopened_log_has_all_its_records(config: LogConfig) -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await filled(store, config)
-        told: list[TopicPartition] = []
-        store.on_closed = told.append
+        closed: list[TopicIdPartition] = []
+        store.on_closed = closed.append
         close(log)
-        assert told == [ORDERS]
+        assert closed == [ORDERS]
         with pytest.raises(StorageError, match="closed by a test"):
             store.replica(ORDERS)
         [again] = await opened(store, Following(ORDERS, config, 1))
@@ -114,7 +114,7 @@ async def test_j2_a_log_whose_reset_failed_is_empty_when_it_is_reopened(kind: st
 
 async def test_reopening_a_log_leaves_newer_records_of_another_log_unchanged() -> None:
     """Both logs were truncated together, and one of them is opened again first."""
-    filesystem, other = SimulatedFileSystem(), TopicPartition(bytes([5] * 16), "payments", 0)
+    filesystem, other = SimulatedFileSystem(), TopicIdPartition(bytes([5] * 16), "payments", 0)
     async with running(filesystem) as store:
         await filled(store)
         second = await store.open_partition(other, CONFIG, 0)

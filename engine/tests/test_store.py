@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import Isolation, TopicPartition
+from engine.api import Isolation, TopicIdPartition
 from engine.errors import (
     EngineError,
     FencedLeaderEpoch,
@@ -23,10 +23,10 @@ from engine.errors import (
 )
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import LoopPool
-from engine.files.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.logs.segments.segment import segment_name
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
 from engine.tests.helpers import (
     NO_JOURNAL,
     ORDERS,
@@ -45,8 +45,8 @@ from engine.upkeep.retention_task import SPACE_CHECK_INTERVAL_S, RetentionOption
 T = TypeVar("T")
 
 
-def partition(number: int, topic: str = "orders", topic_id: bytes = bytes(range(16))) -> TopicPartition:
-    return TopicPartition(topic_id, topic, number)
+def partition(number: int, topic: str = "orders", topic_id: bytes = bytes(range(16))) -> TopicIdPartition:
+    return TopicIdPartition(topic_id, topic, number)
 
 
 async def refused(filesystem: SimulatedFileSystem, cluster_id: str = "cluster", broker_id: int = 1) -> str:
@@ -195,19 +195,19 @@ async def test_partition_with_records_in_two_log_dirs_is_refused() -> None:
         with pytest.raises(StorageError, match="in two log dirs"):
             await open_orders(store, leader_epoch=1)
         with pytest.raises(StoreRefused, match="orders-0 is in two log dirs: /a and /b"):
-            await store.strays.settle(fates(lambda *_: True))
+            await store.strays.apply_fates(fates(lambda *_: True))
 
 
 async def test_a_log_dir_that_missed_the_recreation_of_a_topic_does_not_block_the_new_topic() -> None:
     filesystem = SimulatedFileSystem()
-    anew = partition(0, topic_id=bytes([7] * 16))
-    for path, one in (("/a", ORDERS), ("/b", anew)):
+    other_topic = partition(0, topic_id=bytes([7] * 16))
+    for path, one in (("/a", ORDERS), ("/b", other_topic)):
         async with running(filesystem, options(path)) as store:
             await append(await store.open_partition(one, LogConfig(), 0), path.encode())
             await store.close()
     async with running(filesystem, options("/a", "/b")) as store:
-        await store.strays.settle(fates(lambda topic_id, _: topic_id == anew.topic_id))
-        assert list((await read_all(await store.open_partition(anew, LogConfig(), 1))).values()) == [b"/b"]
+        await store.strays.apply_fates(fates(lambda topic_id, _: topic_id == other_topic.topic_id))
+        assert list((await read_all(await store.open_partition(other_topic, LogConfig(), 1))).values()) == [b"/b"]
 
 
 @pytest.mark.parametrize("with_metadata", [True, False])
@@ -222,7 +222,7 @@ async def test_left_overs_of_an_opening_that_failed_are_no_log(*, with_metadata:
         await append(await open_orders(store), b"x")
         await store.close()
     async with running(filesystem, options("/a", "/b")) as store:
-        await store.strays.settle(fates(lambda *_: True))
+        await store.strays.apply_fates(fates(lambda *_: True))
         assert (await open_orders(store, leader_epoch=1)).log_end_offset == 1
         await store.close()
     assert filesystem.exists("/a/clean-shutdown")
@@ -310,10 +310,10 @@ async def test_leftovers_of_a_deletion_are_removed_at_the_next_start() -> None:
         filesystem.faults.append(Fault("unlink", errno.EIO))
         with pytest.raises(StorageError):
             await store.delete_partition(ORDERS)
-    left = [name for name in filesystem.list_dir("/data") if name.endswith("-delete")]
-    assert len(left) == 1
+    remaining = [name for name in filesystem.list_dir("/data") if name.endswith("-delete")]
+    assert len(remaining) == 1
     async with running(filesystem):
-        assert left[0] not in filesystem.list_dir("/data")
+        assert remaining[0] not in filesystem.list_dir("/data")
 
 
 class WatchedPool(LoopPool):
@@ -401,13 +401,13 @@ async def test_close_answers_queued_appends_and_refuses_later_appends() -> None:
 
 async def test_logs_of_topics_that_a_change_has_deleted_are_removed() -> None:
     filesystem = SimulatedFileSystem()
-    kept, gone = partition(0), partition(0, "gone", bytes(16))
+    kept, deleted = partition(0), partition(0, "gone", bytes(16))
     async with running(filesystem) as store:
-        for one in (kept, gone):
+        for one in (kept, deleted):
             await store.open_partition(one, LogConfig(), 0)
         await store.close()
     async with running(filesystem) as store:
-        await store.strays.settle(fates(lambda topic_id, _: topic_id == kept.topic_id))
+        await store.strays.apply_fates(fates(lambda topic_id, _: topic_id == kept.topic_id))
         assert [name for name in filesystem.list_dir("/data") if name.endswith("-0")] == ["orders-0"]
         reopened = await store.open_partition(partition(0, "gone", bytes([7] * 16)), LogConfig(), 0)
         assert reopened.log_end_offset == 0
@@ -425,16 +425,16 @@ async def test_logs_of_topics_that_a_change_has_deleted_are_removed() -> None:
 )
 async def test_damaged_metadata_of_one_partition_keeps_no_log_of_another(content: bytes) -> None:
     filesystem = SimulatedFileSystem()
-    damaged, gone = partition(0, "damaged"), partition(0, "gone", bytes(16))
+    damaged, deleted = partition(0, "damaged"), partition(0, "gone", bytes(16))
     async with running(filesystem) as store:
-        for one in (damaged, gone):
+        for one in (damaged, deleted):
             await append(await store.open_partition(one, LogConfig(), 0), b"x")
         await store.close()
     file = filesystem.open("/data/damaged-0/partition.metadata")
     file.truncate(0)
     file.write_at([content], 0)
     async with running(filesystem) as store:
-        await store.strays.settle(fates(lambda topic_id, _: topic_id != gone.topic_id))
+        await store.strays.apply_fates(fates(lambda topic_id, _: topic_id != deleted.topic_id))
         assert "gone-0" not in filesystem.list_dir("/data")
         with pytest.raises(StorageError):
             await store.open_partition(damaged, LogConfig(), 1)
@@ -518,12 +518,12 @@ async def test_log_dir_that_fails_at_the_farewell_does_not_spoil_the_others(code
 
 async def test_removed_logs_need_no_scan_and_leave_no_recovery_points() -> None:
     filesystem = SimulatedFileSystem()
-    gone = partition(0, "gone", bytes(16))
+    deleted = partition(0, "gone", bytes(16))
     async with running(filesystem) as store:
-        await append(await store.open_partition(gone, LogConfig(), 0), b"x")
+        await append(await store.open_partition(deleted, LogConfig(), 0), b"x")
         await trio.sleep(100)
     async with running(filesystem) as store:
-        await store.strays.settle(fates(lambda *_: False))
+        await store.strays.apply_fates(fates(lambda *_: False))
         await store.close()
     assert filesystem.exists("/data/clean-shutdown")
     assert bytes(16).hex().encode() not in filesystem.content("/data/checkpoint")
@@ -611,7 +611,7 @@ async def test_l4_a_partition_is_not_taken_in_by_a_log_dir_that_failed_meanwhile
         async def fail(*_: object) -> None:
             log_dir.disk.fail(OSError(errno.EIO, "injected"))
 
-        monkeypatch.setattr(log_dir.index, "take_stock", fail)
+        monkeypatch.setattr(log_dir.index, "reconcile", fail)
         with pytest.raises(StorageError, match="offline"):
             await open_orders(store)
         assert not log_dir.partitions

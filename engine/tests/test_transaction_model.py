@@ -23,11 +23,11 @@ from engine.api import AbortedTransaction, Isolation, Marker, OffsetSpec, Outcom
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.errors import EngineError, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CleanupPolicy, FlushPolicy, LogConfig
 from engine.offline.transactions import transactions_of
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import (
     NO_JOURNAL,
     NOW_MS,
@@ -182,15 +182,15 @@ class TransactionalLog(RuleBasedStateMachine):
 
     def transactions(self) -> list[Transaction]:
         """All transactions in the order of their ends, the open ones last."""
-        begun: dict[int, int] = {}
+        open_from: dict[int, int] = {}
         ended = []
         for one in self.entries:
             if one.kind == "data":
-                begun.setdefault(one.producer_id, one.base_offset)
-            elif one.producer_id in begun:
-                first_offset = begun.pop(one.producer_id)
+                open_from.setdefault(one.producer_id, one.base_offset)
+            elif one.producer_id in open_from:
+                first_offset = open_from.pop(one.producer_id)
                 ended.append(Transaction(one.producer_id, first_offset, one.base_offset, OUTCOMES[one.kind]))
-        return [*ended, *(Transaction(one, first_offset, self.end, None) for one, first_offset in begun.items())]
+        return [*ended, *(Transaction(one, first_offset, self.end, None) for one, first_offset in open_from.items())]
 
     def is_open(self, producer_id: int) -> bool:
         return any((one.producer_id, one.outcome) == (producer_id, None) for one in self.transactions())
@@ -214,8 +214,8 @@ class TransactionalLog(RuleBasedStateMachine):
 
     # Appends
 
-    def _send(self, those: Sequence[Step]) -> list[tuple[PendingAppend, Entry | type[EngineError]]]:
-        return [self._send_one(one) for one in those]
+    def _send(self, steps: Sequence[Step]) -> list[tuple[PendingAppend, Entry | type[EngineError]]]:
+        return [self._send_one(one) for one in steps]
 
     def _send_one(self, step: Step) -> tuple[PendingAppend, Entry | type[EngineError]]:
         producer_id, offset = step.producer_id, self.end
@@ -237,10 +237,10 @@ class TransactionalLog(RuleBasedStateMachine):
         self.entries.append(entry := Entry(step.kind, producer_id, epoch, step.keys, offset))
         return self.log.append(memoryview(batch), acks=-1), entry
 
-    @rule(those=steps)
-    def append(self, those: list[Step]) -> None:
+    @rule(steps=steps)
+    def append(self, steps: list[Step]) -> None:
         async def run() -> None:
-            for pending, entry in self._send(those):
+            for pending, entry in self._send(steps):
                 assert isinstance(entry, Entry)
                 assert (await pending.wait()).base_offset == entry.base_offset
                 if entry.kind in OUTCOMES or self.config.flush_policy is FlushPolicy.SYNC:
@@ -328,26 +328,26 @@ class TransactionalLog(RuleBasedStateMachine):
             assert [one[:3] for one in transactions.aborted] == [one[:3] for one in self.aborted()]
             assert transactions.is_stable(self.stable_end())
 
-    @rule(those=st.just([]) | steps, seed=st.none() | st.integers(0, 99), seconds=st.sampled_from([0, 0.3, 6]))
-    def lose_power(self, those: list[Step], seed: int | None, seconds: float) -> None:
+    @rule(steps=st.just([]) | steps, seed=st.none() | st.integers(0, 99), seconds=st.sampled_from([0, 0.3, 6]))
+    def lose_power(self, steps: list[Step], seed: int | None, seconds: float) -> None:
         """Cut the power in the middle of a commit batch, and perhaps of a pass of the cleaner."""
-        self._begin_round(those, seconds)
+        self._start_commit_batch(steps, seconds)
         sure = max(self.sure, self.log.log.durable_offset)
         if self.config.flush_policy is FlushPolicy.ASYNC:
             self.stable = 0
         self.filesystem.crash(None if seed is None else random.Random(seed))
         self._come_back(sure)
 
-    @rule(those=st.just([]) | steps, seconds=st.sampled_from([0, 0.3, 6]))
-    def kill(self, those: list[Step], seconds: float) -> None:
-        self._begin_round(those, seconds)
+    @rule(steps=st.just([]) | steps, seconds=st.sampled_from([0, 0.3, 6]))
+    def kill(self, steps: list[Step], seconds: float) -> None:
+        self._start_commit_batch(steps, seconds)
         self._come_back(self.sure)
 
-    def _begin_round(self, those: list[Step], seconds: float) -> None:
+    def _start_commit_batch(self, steps: list[Step], seconds: float) -> None:
         async def run() -> None:
             await trio.sleep(seconds)
             self.pool.is_holding = True
-            pending = self._send(those)
+            pending = self._send(steps)
             await trio.testing.wait_all_tasks_blocked()
             for one, entry in pending:
                 is_marker = isinstance(entry, Entry) and entry.kind in OUTCOMES

@@ -6,20 +6,20 @@ from dataclasses import replace
 import pytest
 import trio
 
-from engine.api import Isolation, OffsetSpec, PartitionLog, RecordFilter, TopicPartition
+from engine.api import Isolation, OffsetSpec, PartitionLog, RecordFilter, TopicIdPartition
 from engine.commit.journal_format import PAGE_SIZE_BYTES
 from engine.errors import CorruptMessage, StorageError
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.log_dirs.layout import PARTITION_METADATA
 from engine.logs.log import Log
 from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import append, batch, open_orders, options, read, read_all, running
 from engine.tests.test_store import refused
 from engine.upkeep.sealing import SealingOptions
 
-OTHER = TopicPartition(bytes(16), "payments", 0)
+OTHER = TopicIdPartition(bytes(16), "payments", 0)
 ROLLING = LogConfig(segment_size_bytes=3 * len(batch(b"x")))
 DIRECTORY = "/data/orders-0"
 SCRUBBED = replace(options(), sealing=SealingOptions(scrub_interval_ms=60_000))

@@ -17,7 +17,7 @@ T = TypeVar("T")
 SLICE_BYTES = 256 * 1024
 
 
-class Gone(Exception):
+class SegmentRemoved(Exception):
     """The segment is no longer part of a log."""
 
 
@@ -41,7 +41,7 @@ async def read_whole(
     """Read and check a whole segment; returns the file that was read, and the tally of its batches.
 
     `pause` is awaited after each slice, with its size in bytes. Raises CorruptMessage if it is damaged, StorageError,
-    Gone.
+    SegmentRemoved.
     """
     log, end = resident.log, segment.size_bytes
     opener = partial(_open, log_dir.disk.filesystem, log.path_of(segment.base_offset))
@@ -70,32 +70,33 @@ def _read_slice(file: File, position: int, part: Part, tally: Tally, watcher: Wa
 
 
 async def run_on(log_dir: LogDir, resident: Resident, segment: Segment, job: Callable[[], T]) -> T:
-    """Run a job on a worker. Raises Gone, in place of errors that only say that the segment is gone."""
+    """Run a job on a worker. Raises SegmentRemoved, in place of errors that only say that the segment is gone."""
     try:
-        found = await log_dir.disk.run(partial(_unless_gone, job))
+        found = await log_dir.disk.run(partial(_unless_removed, job))
     except (CorruptMessage, FooterDamaged):
         check_there(log_dir, resident, segment)
         raise
-    except Gone:
+    except SegmentRemoved:
         check_there(log_dir, resident, segment)
         raise CorruptMessage("a file of it, or beside it, is gone") from None
     check_there(log_dir, resident, segment)
     return found
 
 
-def _unless_gone(job: Callable[[], T]) -> T:
-    """Run a job; a missing file raises Gone: it was set aside meanwhile, or is missing, and the disk has not failed."""
+def _unless_removed(job: Callable[[], T]) -> T:
+    """Run a job; a missing file raises SegmentRemoved: it was set aside meanwhile, or is missing, and the disk
+    has not failed."""
     try:
         return job()
     except FileNotFoundError:
-        raise Gone from None
+        raise SegmentRemoved from None
 
 
 def check_there(log_dir: LogDir, resident: Resident, segment: Segment) -> None:
-    """Raise Gone if the segment is no longer part of an open log."""
+    """Raise SegmentRemoved if the segment is no longer part of an open log."""
     is_there = log_dir.partitions.get(resident.partition) is resident and not log_dir.is_closing
     if not is_there or segment not in resident.log.segments:
-        raise Gone
+        raise SegmentRemoved
 
 
 def _open(filesystem: FileSystem, path: str) -> File:

@@ -26,7 +26,7 @@ class OldSegment(NamedTuple):
     latest_ms: int
 
 
-def doomed(
+def removal_reasons(
     segments: Sequence[OldSegment], config: LogConfig, log_start_offset: int, high_watermark: int, now_ms: int
 ) -> list[Reason]:
     """The reason why each of the first segments has to go; with a reason for every segment, the active one goes too.

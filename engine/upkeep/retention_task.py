@@ -20,7 +20,7 @@ from engine.log_dirs.log_dir import LogDir, Resident
 from engine.log_dirs.log_starts import Move, move_log_starts, roll
 from engine.logs.log import Log
 from engine.stats import Reason
-from engine.upkeep.retention import OldSegment, doomed, may_make_room, to_make_room
+from engine.upkeep.retention import OldSegment, may_make_room, removal_reasons, to_make_room
 
 WINDOW_CHECK_S = 60
 SPACE_CHECK_INTERVAL_S = 5
@@ -88,9 +88,9 @@ class RetentionTask:
             await move_log_starts(self._log_dir, moves)
 
     async def _due(self, resident: Resident) -> list[Move]:
-        segments = await self._seen(resident.log)
+        segments = await self._old_segments(resident.log)
         start_offset, high_watermark = resident.log.start_offset, resident.high_watermark
-        reasons = doomed(segments, resident.config, start_offset, high_watermark, self._now_ms())
+        reasons = removal_reasons(segments, resident.config, start_offset, high_watermark, self._now_ms())
         if not reasons:
             return []
         end_offset = segments[len(reasons) - 1].end_offset
@@ -105,14 +105,14 @@ class RetentionTask:
         """
         if not resident.log.is_tier_confirmed or not resident.config.remote_storage:
             return []
-        segments = await self._seen(resident.log, with_cold=False)
-        count = len(doomed(segments, resident.config.local(), 0, resident.high_watermark, self._now_ms()))
+        segments = await self._old_segments(resident.log, with_cold=False)
+        count = len(removal_reasons(segments, resident.config.local(), 0, resident.high_watermark, self._now_ms()))
         if count and count == len(segments) and resident.is_led:
             await roll(self._log_dir, resident, segments[-1].end_offset)
         copied = [one for one in segments[:count] if one.end_offset <= (resident.log.tiered_to or 0)]
         return [Move(resident, copied[-1].end_offset)] if copied else []
 
-    async def _seen(self, log: Log, *, with_cold: bool = True) -> list[OldSegment]:
+    async def _old_segments(self, log: Log, *, with_cold: bool = True) -> list[OldSegment]:
         """The segments of a log, with or without cold ones. Files are asked for their age only if records have no
         timestamps.
 
@@ -157,8 +157,8 @@ class RetentionTask:
         log_dir, was_nearly_full = self._log_dir, self._log_dir.is_nearly_full
         log_dir.is_nearly_full = usage.ratio >= self._options.disk_reject_ratio
         if log_dir.is_nearly_full and not was_nearly_full:
-            what = "it takes no appends (disk.reject.ratio)"
-            log_dir.on_problem(f"{log_dir.disk.path} is {usage.ratio:.1%} full: {what}")
+            problem = "it takes no appends (disk.reject.ratio)"
+            log_dir.on_problem(f"{log_dir.disk.path} is {usage.ratio:.1%} full: {problem}")
 
     async def _make_room(self, usage: Usage) -> None:
         """Delete segments early. Files that are set aside already count as free space."""
@@ -177,7 +177,7 @@ class RetentionTask:
         for number, one in enumerate(residents):
             if number % TURN == 0:
                 await trio.lowlevel.checkpoint()
-            segments = await self._seen(one.log, with_cold=False)
+            segments = await self._old_segments(one.log, with_cold=False)
             limit = one.high_watermark if one.log.tiered_to is None else min(one.high_watermark, one.log.tiered_to)
             if one.log.tiered_to is not None and not one.log.is_tier_confirmed:
                 limit = 0  # a checkpoint alone does not prove that the tier has it
@@ -193,26 +193,29 @@ class RetentionTask:
         for start in range(0, len(lost), MOVED_TOGETHER_MAX):
             await move_log_starts(log_dir, lost[start : start + MOVED_TOGETHER_MAX])
         how_full = f"{log_dir.disk.path} is {usage.ratio:.1%} full (disk.max.used.ratio is {ratio})"
-        for done, what in ((lost, "removed before their time"), (local, "left to the remote tier before their time")):
+        for done, outcome in (
+            (lost, "removed before their time"),
+            (local, "left to the remote tier before their time"),
+        ):
             if done:
                 count = sum(len(one.reasons) for one in done)
-                log_dir.on_problem(f"{how_full}: {count} segments of {len(done)} partitions were {what}")
+                log_dir.on_problem(f"{how_full}: {count} segments of {len(done)} partitions were {outcome}")
 
     async def _drop_files(self, moves: Sequence[Move]) -> list[Move]:
         """Drop files of logs that the remote tier has; returns the moves that were done. An error in one log does not
         stop others."""
         done: list[Move] = []
         for start in range(0, len(moves), DROPPED_TOGETHER_MAX):
-            some = moves[start : start + DROPPED_TOGETHER_MAX]
+            chunk = moves[start : start + DROPPED_TOGETHER_MAX]
             try:
-                refused = await move_local_starts(self._log_dir, {one.resident: one.offset for one in some})
+                refused = await move_local_starts(self._log_dir, {one.resident: one.offset for one in chunk})
             except (CorruptMessage, StorageError):
                 continue  # the next check tries again
             for resident, error in refused.items():
                 if isinstance(error, CorruptMessage):
                     self._stuck.add(resident)
                     self._log_dir.on_problem(f"files stay here that the remote tier has: {error}")
-            done += [one for one in some if one.resident not in refused]
+            done += [one for one in chunk if one.resident not in refused]
         return done
 
 

@@ -36,12 +36,12 @@ class SealedListing:
         while True:
             self._opened.check_open()
             before = self._opened.log.replacements
-            wanted = list(islice(self._within(from_offset, to_offset), count_max))
+            wanted = list(islice(self._segments_in(from_offset, to_offset), count_max))
             found = await self._described(wanted)
             if found is not None and self._opened.log.replacements == before:
                 return found
 
-    def _within(self, from_offset: int, to_offset: int) -> Iterable[Segment]:
+    def _segments_in(self, from_offset: int, to_offset: int) -> Iterable[Segment]:
         """The wanted segments. Raises TierUnreachable if the cold segments are not known."""
         log = self._opened.log
         first = max(from_offset, log.start_offset)
@@ -61,7 +61,7 @@ class SealedListing:
             if not segment.is_cold and footer is None:
                 await self._note_without_footer(segment)
                 return None
-            found.append(self._told(segment, footer, await self._positions(segment)))
+            found.append(self._describe(segment, footer, await self._positions(segment)))
         return found
 
     async def _footers_of(self, segments: Sequence[Segment]) -> dict[int, Footer]:
@@ -78,7 +78,7 @@ class SealedListing:
             segment.is_sealed = False
             self._log_dir.want_seal(self._opened)
 
-    def _told(self, segment: Segment, footer: Footer | None, positions: Sequence[tuple[int, int]]) -> SealedSegment:
+    def _describe(self, segment: Segment, footer: Footer | None, positions: Sequence[tuple[int, int]]) -> SealedSegment:
         path = contents = None
         if footer is not None:
             path = self._opened.log.path_of(segment.base_offset)

@@ -16,7 +16,7 @@ from engine.files.filesystem import FileSystem, replace_small
 from engine.log_dirs.log_dir import LogDir, Resident
 from engine.logs.segments.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
 from engine.logs.segments.segment import Segment
-from engine.upkeep.full_scan import Gone, check_there, read_whole, run_on
+from engine.upkeep.full_scan import SegmentRemoved, check_there, read_whole, run_on
 
 FIRST_SCRUB_S = 600
 
@@ -54,7 +54,7 @@ class Sealer:
                 del self._wanting[resident]
                 for segment in resident.log.segments[:-1]:
                     if _is_to_seal(segment) and segment.end_offset <= resident.last_stable_offset and resident.is_sound:
-                        with suppress(Gone, StorageError):  # no space: tried again after the next roll
+                        with suppress(SegmentRemoved, StorageError):  # no space: tried again after the next roll
                             await self._seal(resident, segment)
 
     async def scrub(self) -> None:
@@ -68,7 +68,7 @@ class Sealer:
                 await trio.lowlevel.checkpoint()
                 for segment in resident.log.segments[:-1]:
                     if segment.is_sealed and not segment.is_damaged and resident.is_sound:
-                        with suppress(Gone, StorageError):
+                        with suppress(SegmentRemoved, StorageError):
                             await self._check_again(resident, segment)
             await trio.sleep(interval_s)
 
@@ -80,7 +80,7 @@ class Sealer:
         try:
             found = await resident.aborted_in(segment)
         except CorruptMessage as error:
-            self._tell(f"{resident.log.path_of(segment.base_offset)} is not sealed: {error}")
+            self._report(f"{resident.log.path_of(segment.base_offset)} is not sealed: {error}")
             return
         aborted = [one[:3] for one in found]
         footer = tally.footer(resident.partition, segment.base_offset, segment.size_bytes, generation, aborted)
@@ -97,7 +97,7 @@ class Sealer:
             job = partial(read_footer, self._log_dir.disk.filesystem, directory, segment.base_offset)
             footer = await run_on(self._log_dir, resident, segment, job)
         except FooterDamaged as damage:
-            self._tell(f"{directory}/{footer_name(segment.base_offset)}: {damage}")
+            self._report(f"{directory}/{footer_name(segment.base_offset)}: {damage}")
             segment.is_sealed = False  # another footer takes its place
             self.want(resident)
             return
@@ -122,12 +122,12 @@ class Sealer:
         self._log_dir.stats.scrubbed_bytes += read_bytes
         await trio.sleep(read_bytes / (self._options.scrub_bytes_per_s or SealingOptions().scrub_bytes_per_s))
 
-    def _damaged(self, resident: Resident, segment: Segment, what: str) -> None:
+    def _damaged(self, resident: Resident, segment: Segment, problem: str) -> None:
         segment.is_damaged = True
         segment.doubt()
-        self._tell(f"{resident.log.path_of(segment.base_offset)} is damaged: {what}")
+        self._report(f"{resident.log.path_of(segment.base_offset)} is damaged: {problem}")
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         self._log_dir.stats.damage_found += 1
         self._log_dir.on_problem(problem)
 

@@ -9,7 +9,7 @@ from functools import partial
 import trio
 from crc32c import crc32c
 
-from engine.api import NO_TIMESTAMP_MS, TopicPartition
+from engine.api import NO_TIMESTAMP_MS, TopicIdPartition
 from engine.batches.batch import BatchHeader
 from engine.errors import CorruptMessage, StorageError, UnreadableMessage
 from engine.files.filesystem import File, FileSystem
@@ -27,7 +27,7 @@ from engine.logs.transactions.aborted import encode_aborted
 from engine.logs.transactions.aborted_files import aborted_of
 from engine.partitions.partition import Partition
 from engine.tier import INDEX_ROW, CopiedSegment, CopyLag, SegmentFacts
-from engine.upkeep.full_scan import SLICE_BYTES, Gone, Watcher, check_there, read_whole, run_on
+from engine.upkeep.full_scan import SLICE_BYTES, SegmentRemoved, Watcher, check_there, read_whole, run_on
 from engine.upkeep.sealed_files import sealed_files
 
 
@@ -39,7 +39,7 @@ class Tierable:
         self._log_dir = opened.log_dir
 
     @property
-    def partition(self) -> TopicPartition:
+    def partition(self) -> TopicIdPartition:
         return self._opened.partition
 
     @property
@@ -92,23 +92,23 @@ class Tierable:
 
     async def copy(self, base_offset: int) -> CopiedSegment:
         segment = self._segment(base_offset)
-        watcher = _ForTier(base_offset)
+        watcher = _CopyCollector(base_offset)
         try:
             footer = await self._footer(segment)
             file = await self._read(segment, footer, watcher)
             aborted = await self._aborted(segment)
             producers = await self._producers_at(segment)
-        except Gone:
-            raise self._gone(base_offset) from None
+        except SegmentRemoved:
+            raise self._removed_error(base_offset) from None
         epochs = self._opened.log.epochs.below(segment.end_offset)
         facts = self._facts(segment, footer, has_aborted=bool(aborted))
         rows = bytes(watcher.rows)
         return CopiedSegment(facts, file, watcher.checksum, encode(footer), rows, aborted, epochs, producers)
 
     async def _read(self, segment: Segment, footer: Footer, watcher: Watcher) -> File:
-        """Read and check a segment. Raises CorruptMessage, StorageError, Gone."""
+        """Read and check a segment. Raises CorruptMessage, StorageError, SegmentRemoved."""
         try:
-            file, tally = await read_whole(self._log_dir, self._opened, segment, _in_between, watcher)
+            file, tally = await read_whole(self._log_dir, self._opened, segment, _yield_to_loop, watcher)
             if not tally.is_of(footer, self.partition, segment.base_offset, segment.size_bytes):
                 raise CorruptMessage("its content differs from its footer")
         except CorruptMessage as error:
@@ -120,8 +120,8 @@ class Tierable:
         segment = self._segment(base_offset)
         try:
             footer = await self._footer(segment)
-        except Gone:
-            raise self._gone(base_offset) from None
+        except SegmentRemoved:
+            raise self._removed_error(base_offset) from None
         return self._facts(segment, footer, has_aborted=base_offset in self._opened.log.aborted.bases)
 
     def note_tiered(self, offset: int) -> None:
@@ -148,14 +148,14 @@ class Tierable:
         """The sealed segment at that base offset. Raises StorageError."""
         found = next((one for one in self._opened.log.segments[:-1] if one.base_offset == base_offset), None)
         if found is None or not found.is_sealed:
-            raise self._gone(base_offset)
+            raise self._removed_error(base_offset)
         return found
 
-    def _gone(self, base_offset: int) -> StorageError:
+    def _removed_error(self, base_offset: int) -> StorageError:
         return StorageError(f"{self._opened.log.path_of(base_offset)} is no sealed segment of the log (any more)")
 
     async def _footer(self, segment: Segment) -> Footer:
-        """Read a footer. Raises CorruptMessage, StorageError, Gone."""
+        """Read a footer. Raises CorruptMessage, StorageError, SegmentRemoved."""
         directory = self._opened.log.directory
         job = partial(read_footer, self._log_dir.disk.filesystem, directory, segment.base_offset)
         try:
@@ -166,7 +166,7 @@ class Tierable:
             raise CorruptMessage(f"its footer: {damage}") from damage
 
     async def _aborted(self, segment: Segment) -> bytes:
-        """The aborted index of a segment, empty without one. Raises CorruptMessage, StorageError, Gone."""
+        """The aborted index of a segment, empty without one. Raises CorruptMessage, StorageError, SegmentRemoved."""
         log = self._opened.log
         if segment.base_offset not in log.aborted.bases:
             return b""
@@ -210,16 +210,16 @@ class Tierable:
         self._log_dir.on_problem(f"{path} is damaged, and not copied to the tier: {error}")
 
 
-class _ForTier(Watcher):
+class _CopyCollector(Watcher):
     """Collects the index rows and the checksum of a segment for the tier, while it is read."""
 
     def __init__(self, base_offset: int) -> None:
         self.rows = bytearray()
         self.checksum = 0
-        self._seen = Segment(base_offset)
+        self._segment = Segment(base_offset)
 
     def batch(self, header: BatchHeader) -> None:
-        entry = self._seen.add(header)
+        entry = self._segment.add(header)
         if entry is not None:
             self.rows += INDEX_ROW.pack(*entry)
 
@@ -232,7 +232,7 @@ class _ForTier(Watcher):
             position += len(data)
 
 
-async def _in_between(_read_bytes: int) -> None:
+async def _yield_to_loop(_read_bytes: int) -> None:
     await trio.lowlevel.checkpoint()
 
 

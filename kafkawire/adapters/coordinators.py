@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from coordinator.groups.service import GroupCoordinators
-from coordinator.shards.shard_set import StateKeeping
+from coordinator.shards.shard_set import StateStorage
 from coordinator.transactions.service import TransactionCoordinators
 from kafkawire.adapters.markers import LocalMarkers
 from kafkawire.adapters.options import group_options, transaction_options
@@ -31,7 +31,7 @@ VIEWS_CLOSE_MAX_S = 2.0  # the next start reads from the log what a cache of coo
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class PeerServices:
     """Parts that send requests to other brokers: markers, and verifications of transactions."""
 
     links: Peers
@@ -53,12 +53,12 @@ class Coordinators:
     groups: GroupCoordinators
     transactions: TransactionCoordinators
     markers: LocalMarkers
-    neighbours: Neighbours | None = None
+    peer_services: PeerServices | None = None
 
     @property
     def transactions_of_cluster(self) -> ClusterTransactions | None:
         """Transactions of other brokers' coordinators; None if this broker coordinates all transactions."""
-        return None if self.neighbours is None else self.neighbours.transactions
+        return None if self.peer_services is None else self.peer_services.transactions
 
     async def run(self, stop: trio.Event) -> None:
         """Serve for as long as the broker lives. From `stop` on the coordinators take no requests: members that wait
@@ -66,8 +66,8 @@ class Coordinators:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.groups.run)
             nursery.start_soon(self.transactions.run)
-            if self.neighbours is not None:
-                nursery.start_soon(self.neighbours.run)
+            if self.peer_services is not None:
+                nursery.start_soon(self.peer_services.run)
             await stop.wait()
             self.groups.stop()
             self.transactions.stop()
@@ -80,7 +80,7 @@ class Coordinators:
             await self.groups.close()
 
 
-async def join(
+async def build_coordinators(
     config: Config,
     cluster: ClusterService,
     store: PartitionStore,
@@ -95,11 +95,11 @@ async def join(
     groups = GroupCoordinators(cluster, EngineStateLogs(store), offsets_view, group_options(config), random, now_ms)
     markers = LocalMarkers(store, cluster, groups)
     transactions_view = await open_view((config.log_dirs[0] / "transactions-view").absolute())
-    keeping = StateKeeping(logs=EngineStateLogs(store), view=transactions_view)
+    keeping = StateStorage(logs=EngineStateLogs(store), cache=transactions_view)
     options = transaction_options(config)
     if links is None:
         return Coordinators(groups, TransactionCoordinators(cluster, keeping, markers, options, now_ms), markers)
-    everywhere = ClusterMarkers(markers, links, cluster, config.node_id)
-    transactions = TransactionCoordinators(cluster, keeping, everywhere, options, now_ms)
-    asked = ClusterTransactions(transactions, links, cluster, config.node_id)
-    return Coordinators(groups, transactions, markers, Neighbours(links, everywhere, asked))
+    cluster_markers = ClusterMarkers(markers, links, cluster, config.node_id)
+    transactions = TransactionCoordinators(cluster, keeping, cluster_markers, options, now_ms)
+    peer_transactions = ClusterTransactions(transactions, links, cluster, config.node_id)
+    return Coordinators(groups, transactions, markers, PeerServices(links, cluster_markers, peer_transactions))

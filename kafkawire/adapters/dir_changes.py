@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.log_dirs.log_dir import LogDir
 
 BATCH_MAX: Final = 256  # changes that are applied together
@@ -34,11 +34,11 @@ class DirChanges:
     """The queue of one log dir: one entry a partition, in the order in which the partitions were queued first. Pure."""
 
     def __init__(self) -> None:
-        self._pending: dict[TopicPartition, Change] = {}
-        self._in_flight: Mapping[TopicPartition, Change] = {}
+        self._pending: dict[TopicIdPartition, Change] = {}
+        self._in_flight: Mapping[TopicIdPartition, Change] = {}
         self._held: set[tuple[str, int]] = set()  # topic and partition, the parts of a directory's name
 
-    def want(self, partition: TopicPartition, change: Change) -> None:
+    def queue(self, partition: TopicIdPartition, change: Change) -> None:
         """Queue a change in place of the one that waits. A deletion that waits is done before the new replica is
         opened."""
         before = self._pending.get(partition)
@@ -47,7 +47,7 @@ class DirChanges:
             change = change._replace(replaces=replaces)
         self._pending[partition] = change
 
-    def drop(self, partition: TopicPartition) -> bool:
+    def drop(self, partition: TopicIdPartition) -> bool:
         """Take back a queued opening that has not begun, and return whether there was one."""
         pending, is_busy = self._pending.get(partition), partition in self._in_flight or self._is_held(partition)
         is_untouched = not is_busy and isinstance(pending, Opened) and pending.replaces is None
@@ -55,14 +55,14 @@ class DirChanges:
             del self._pending[partition]
         return is_untouched
 
-    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+    def hold(self, partitions: Iterable[TopicIdPartition]) -> None:
         """Apply no change of these partitions until `release`, because another task works in their directories."""
         self._held |= {(one.topic, one.partition) for one in partitions}
 
-    def release(self, partitions: Iterable[TopicPartition]) -> None:
+    def release(self, partitions: Iterable[TopicIdPartition]) -> None:
         self._held -= {(one.topic, one.partition) for one in partitions}
 
-    def take(self) -> Mapping[TopicPartition, Change]:
+    def take(self) -> Mapping[TopicIdPartition, Change]:
         """The changes to apply next, at most `BATCH_MAX`. The next call comes after `done`."""
         ready = islice((one for one in self._pending if not self._is_held(one)), BATCH_MAX)
         self._in_flight = {one: self._pending[one] for one in ready}
@@ -74,21 +74,21 @@ class DirChanges:
         """Note that the taken changes are applied, or replaced by newer ones."""
         self._in_flight = {}
 
-    def newest(self, partition: TopicPartition) -> Change | None:
+    def newest(self, partition: TopicIdPartition) -> Change | None:
         """The newest change of a partition that is not applied yet, or None."""
         return self._pending.get(partition, self._in_flight.get(partition))
 
-    def is_newest(self, partition: TopicPartition) -> bool:
+    def is_newest(self, partition: TopicIdPartition) -> bool:
         """Whether no newer change than the taken one waits for a partition."""
         return partition not in self._pending
 
     @property
-    def unapplied(self) -> Mapping[TopicPartition, Change]:
+    def unapplied(self) -> Mapping[TopicIdPartition, Change]:
         """The newest change of each partition with changes that are not applied."""
         return {**self._in_flight, **self._pending}
 
     @property
-    def held(self) -> Mapping[TopicPartition, Change]:
+    def held(self) -> Mapping[TopicIdPartition, Change]:
         """The waiting changes of held partitions."""
         return {one: change for one, change in self._pending.items() if self._is_held(one)}
 
@@ -97,7 +97,7 @@ class DirChanges:
         """Whether no change waits, except of held partitions."""
         return not self._in_flight and all(map(self._is_held, self._pending))
 
-    def _is_held(self, partition: TopicPartition) -> bool:
+    def _is_held(self, partition: TopicIdPartition) -> bool:
         return (partition.topic, partition.partition) in self._held
 
 
@@ -108,7 +108,7 @@ class DirWorker:
     def __init__(
         self,
         log_dir: LogDir,
-        carry_out: Callable[[DirWorker, Mapping[TopicPartition, Change]], Awaitable[None]],
+        carry_out: Callable[[DirWorker, Mapping[TopicIdPartition, Change]], Awaitable[None]],
         start_soon: Callable[[Callable[[], Awaitable[None]]], None],
         on_late: Callable[[DirWorker], None],
         lag_s: Callable[[], float],
@@ -133,9 +133,9 @@ class DirWorker:
     def is_behind(self) -> bool:
         return self.log_dir.behind_since_s is not None
 
-    def want(self, partition: TopicPartition, change: Change) -> None:
+    def queue(self, partition: TopicIdPartition, change: Change) -> None:
         """Queue a change, and apply it as soon as the disk allows."""
-        self.changes.want(partition, change)
+        self.changes.queue(partition, change)
         self.wake()
 
     def wake(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from coordinator.ports import HostedPartition
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.log_dirs.log_dir import LogDir
     from engine.partition_changes import PartitionChanges
     from kafkawire.adapters.dir_changes import Change
@@ -41,20 +41,22 @@ class DirWorkers:
         self,
         log_dirs: Sequence[LogDir],
         changes: PartitionChanges,
-        carry_out: Callable[[DirWorker, Mapping[TopicPartition, Change]], Awaitable[None]],
+        carry_out: Callable[[DirWorker, Mapping[TopicIdPartition, Change]], Awaitable[None]],
         start_soon: Callable[[Callable[[], Awaitable[None]]], None],
         on_late: Callable[[DirWorker], None],
         lag_s: Callable[[], float],
     ) -> None:
         self._changes = changes
         self._workers = {one: DirWorker(one, carry_out, start_soon, on_late, lag_s) for one in log_dirs}
-        self.late: dict[TopicPartition, None] = {}  # suspended and reported as not serving, until they have their roles
+        self.late: dict[
+            TopicIdPartition, None
+        ] = {}  # suspended and reported as not serving, until they have their roles
 
     def of(self, opened: Opened) -> DirWorker:
         """The worker of the partition's log dir, which is chosen if the partition has none. Raises StorageError."""
         return self._workers[self._changes.home(opened.key, opened.leader_epoch)]
 
-    def waiting_for(self, partition: TopicPartition) -> Change | None:
+    def waiting_for(self, partition: TopicIdPartition) -> Change | None:
         """The newest change of a partition that is not applied yet, or None."""
         home = self._changes.known_home(partition)
         return None if home is None else self._workers[home].changes.newest(partition)
@@ -64,7 +66,7 @@ class DirWorkers:
         waiting = self.waiting_for(opened.key)
         return waiting if isinstance(waiting, Opened) else opened
 
-    def drop(self, key: TopicPartition, change: HostedPartition | Vanished) -> None:
+    def drop(self, key: TopicIdPartition, change: HostedPartition | Vanished) -> None:
         """Queue the deletion, or the setting aside, of a partition's log, if there is one."""
         self.late.pop(key, None)
         home = self._changes.known_home(key)
@@ -73,7 +75,7 @@ class DirWorkers:
         if not self._changes.has(key) and self._workers[home].changes.drop(key):
             self._changes.forget_home(key)
         else:
-            self._workers[home].want(key, change)
+            self._workers[home].queue(key, change)
 
     async def until_applied(self) -> bool:
         """Wait until the changes are applied, at most `APPLY_MAX_S`, and suspend the partitions of the others. Return
@@ -111,7 +113,7 @@ class DirWorkers:
         there |= {one.key: one for one in waiting}
         for key, one in there.items():
             if worker.changes.is_newest(key):
-                worker.want(key, one)
+                worker.queue(key, one)
             self._changes.suspend(key, None)
         self.late |= dict.fromkeys(there)
         _log.error("log dir does not serve", dir=worker.log_dir.disk.path, partitions=len(there), reason=NO_ANSWER)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage
 
 
-def fate(image: ClusterImage, broker_id: int, deleted: Collection[bytes], topic_id: bytes, number: int) -> Fate:
+def decide_fate(image: ClusterImage, broker_id: int, deleted: Collection[bytes], topic_id: bytes, number: int) -> Fate:
     """The fate of the log of a partition on this broker. `deleted`: ids of topics that a change has deleted.
 
     If its topic has fewer partitions, the partition may be about to be created. If the rollback of the metadata store

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 import trio
 
-from coordinator.metadata.history import Followed
+from coordinator.metadata.history import HistoryPosition
 from engine.errors import StorageError
 from engine.files.checked_text import body_of, with_crc
 from engine.files.filesystem import read_small
@@ -32,11 +32,11 @@ CLOSE_MAX_S: Final = 0.5
 _log = structlog.get_logger(__name__)
 
 
-class Remembered(Protocol):
+class MetadataFollower(Protocol):
     """The control plane, which knows the newest change that this broker has followed."""
 
     @property
-    def followed(self) -> Followed:
+    def followed(self) -> HistoryPosition:
         """The newest followed change."""
         ...
 
@@ -49,7 +49,7 @@ class FollowedChange:
     """Writes the file of each log dir when there is a newer change: at the start, then at most every ten seconds, and
     at an orderly stop. A log dir that does not answer does not delay the others."""
 
-    def __init__(self, cluster: Remembered, store: SegmentStore) -> None:
+    def __init__(self, cluster: MetadataFollower, store: SegmentStore) -> None:
         self._cluster = cluster
         self._store = store
         self._closing = trio.Event()
@@ -71,21 +71,21 @@ class FollowedChange:
     async def _keep(self, path: str) -> None:
         """Write the file of one log dir until `close`. A log dir that fails is offline until the next start."""
         with suppress(StorageError):
-            written = await self._write(path, None)
+            last_written = await self._write(path, None)
             while not self._closing.is_set():
                 with trio.move_on_after(INTERVAL_S):
                     await self._closing.wait()
-                await self._until_newer(written.change)
-                written = await self._write(path, written)
+                await self._until_newer(last_written.change)
+                last_written = await self._write(path, last_written)
 
     async def _until_newer(self, change: int) -> None:
         async with trio.open_nursery() as nursery:
             for wait in (self._closing.wait, partial(self._cluster.wait_for_image_after, change)):
                 nursery.start_soon(_end_after, wait, nursery.cancel_scope)
 
-    async def _write(self, path: str, written: Followed | None) -> Followed:
+    async def _write(self, path: str, last_written: HistoryPosition | None) -> HistoryPosition:
         followed = self._cluster.followed
-        if followed != written:
+        if followed != last_written:
             await self._store.write_beside(path, NAME, encode(followed))
         return followed
 
@@ -95,13 +95,13 @@ async def _end_after(wait: Callable[[], Awaitable[object]], scope: trio.CancelSc
     scope.cancel()
 
 
-def last_followed(filesystem: FileSystem, log_dirs: Iterable[str]) -> Followed | None:
+def last_followed(filesystem: FileSystem, log_dirs: Iterable[str]) -> HistoryPosition | None:
     """The newest change that any log dir remembers. A file that is missing, unreadable or damaged is ignored."""
     found = [one for path in log_dirs if (one := _read(filesystem, path)) is not None]
     return max(found, key=lambda one: (one.generation, one.change), default=None)
 
 
-def _read(filesystem: FileSystem, path: str) -> Followed | None:
+def _read(filesystem: FileSystem, path: str) -> HistoryPosition | None:
     try:
         content = read_small(filesystem, f"{path}/{NAME}")
         return None if content is None else decode(content)
@@ -110,7 +110,7 @@ def _read(filesystem: FileSystem, path: str) -> Followed | None:
         return None
 
 
-def encode(followed: Followed) -> bytes:
+def encode(followed: HistoryPosition) -> bytes:
     """The content of the file."""
     body = (
         f"{VERSION_LINE}\ngeneration={followed.generation}\nhistory={followed.history_id}\n"
@@ -119,7 +119,7 @@ def encode(followed: Followed) -> bytes:
     return with_crc(body)
 
 
-def decode(content: bytes) -> Followed:
+def decode(content: bytes) -> HistoryPosition:
     """Parse the content of the file. Raises ValueError if it is damaged, or of another version."""
     body = body_of(content)
     if body is None:
@@ -129,6 +129,6 @@ def decode(content: bytes) -> Followed:
         raise ValueError(f"it begins with {first!r}: written by another version")
     values = dict(line.partition("=")[::2] for line in lines)
     try:
-        return Followed(int(values["generation"]), values["history"], int(values["change"]), values["digest"])
+        return HistoryPosition(int(values["generation"]), values["history"], int(values["change"]), values["digest"])
     except KeyError as error:
         raise ValueError(f"it has no {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from coordinator.ports import Held, Holding
+from coordinator.ports import FoundLog, LogCondition
 from engine.errors import EngineError
 from engine.log_config import FlushPolicy
 from kafkawire.adapters.hosted import identity, name_of
@@ -43,34 +43,34 @@ def on_disk(store: SegmentStore) -> OnDisk:
     return OnDisk(names, away, any(not one.directory_id for one in offline))
 
 
-def held(
+def found_logs(
     store: SegmentStore, hosted: Sequence[HostedPartition], configs: Mapping[bytes, LogConfig], there: OnDisk
-) -> list[Held]:
+) -> list[FoundLog]:
     """The state of each hosted partition. `configs`: by topic id."""
-    return [_held_of(store, one, configs[one.topic_id], there) for one in hosted]
+    return [_found_log(store, one, configs[one.topic_id], there) for one in hosted]
 
 
-def _held_of(store: SegmentStore, hosted: HostedPartition, config: LogConfig, there: OnDisk) -> Held:
+def _found_log(store: SegmentStore, hosted: HostedPartition, config: LogConfig, there: OnDisk) -> FoundLog:
     if name_of(hosted) not in there.names:
-        return Held(hosted, _holding_of_none(store, hosted, there), NOTHING)
+        return FoundLog(hosted, _holding_of_missing(store, hosted, there), NOTHING)
     try:
         opening = store.replica(identity(hosted)).opening
     except EngineError:
-        return Held(hosted, Holding.CLOSED, NOTHING)
+        return FoundLog(hosted, LogCondition.CLOSED, NOTHING)
     assert opening is not None, "it was opened by the store"
-    return Held(hosted, _judged(config, opening), (opening.last_epoch, opening.end_offset))
+    return FoundLog(hosted, _assess(config, opening), (opening.last_epoch, opening.end_offset))
 
 
-def _holding_of_none(store: SegmentStore, hosted: HostedPartition, there: OnDisk) -> Holding:
+def _holding_of_missing(store: SegmentStore, hosted: HostedPartition, there: OnDisk) -> LogCondition:
     """The state of a partition without a readable directory."""
     if there.may_be_away(name_of(hosted)):
-        return Holding.AWAY
-    return Holding.LOST if store.had(identity(hosted)) else Holding.MISSING
+        return LogCondition.AWAY
+    return LogCondition.LOST if store.had(identity(hosted)) else LogCondition.MISSING
 
 
-def _judged(config: LogConfig, opening: Opening) -> Holding:
+def _assess(config: LogConfig, opening: Opening) -> LogCondition:
     if opening.is_damaged:
-        return Holding.DAMAGED
+        return LogCondition.DAMAGED
     if config.flush_policy is FlushPolicy.ASYNC:
-        return Holding.WHOLE if opening.is_clean else Holding.UNSURE
-    return Holding.SHORT if opening.is_short else Holding.WHOLE
+        return LogCondition.WHOLE if opening.is_clean else LogCondition.UNSURE
+    return LogCondition.SHORT if opening.is_short else LogCondition.WHOLE

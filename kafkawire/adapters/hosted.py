@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from engine.api import Following, Leadership, Role, TopicPartition
+from engine.api import Following, Leadership, Role, TopicIdPartition
 from engine.roles import ReplicaSet
 from engine.waiting_reads import ConfirmationInputs
 from kafkawire.replication.committed import committed_of
@@ -32,7 +32,7 @@ class Opened(NamedTuple):
     replaces: HostedPartition | Vanished | None = None
 
     @property
-    def key(self) -> TopicPartition:
+    def key(self) -> TopicIdPartition:
         return identity(self.hosted)
 
     @property
@@ -69,7 +69,7 @@ class HostDeps(NamedTuple):
     control_plane: Callable[[], ControlPlane]
 
 
-def renewed(role: Role, image: ClusterImage) -> Role | None:
+def with_newest_isr(role: Role, image: ClusterImage) -> Role | None:
     """The role with the ISR of that image, if the image is newer; None if the topic is gone by then."""
     if not isinstance(role, Leadership) or role.others is None or role.others.committed.version >= image.version:
         return role
@@ -80,14 +80,14 @@ def renewed(role: Role, image: ClusterImage) -> Role | None:
     return role._replace(others=role.others._replace(committed=committed))
 
 
-def _state_in(image: ClusterImage, partition: TopicPartition) -> PartitionState | None:
+def _state_in(image: ClusterImage, partition: TopicIdPartition) -> PartitionState | None:
     topic = image.topics_by_id.get(partition.topic_id)
     has = topic is not None and partition.partition < len(topic.partitions)
     return topic.partitions[partition.partition] if topic is not None and has else None
 
 
-def identity(hosted: HostedPartition) -> TopicPartition:
-    return TopicPartition(hosted.topic_id, hosted.topic, hosted.partition)
+def identity(hosted: HostedPartition) -> TopicIdPartition:
+    return TopicIdPartition(hosted.topic_id, hosted.topic, hosted.partition)
 
 
 def name_of(hosted: HostedPartition) -> str:

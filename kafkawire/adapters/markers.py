@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coordinator.errors import MarkerNotWritten, StaleProducerEpoch, TransactionCoordinatorFenced, UnknownTopic
+from coordinator.futures import settled
 from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators
-from coordinator.shards.pending import settled
 from engine import errors as log_errors
-from engine.api import Marker, Outcome, PartitionStore, PendingAppend, TopicPartition
+from engine.api import Marker, Outcome, PartitionStore, PendingAppend, TopicIdPartition
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
-    from coordinator.api import ClusterService, Pending
+    from coordinator.api import ClusterService, Future
     from coordinator.errors import CoordinatorError
     from coordinator.state.log import StateMarker
     from coordinator.transactions.api import Partition
@@ -32,7 +32,7 @@ class LocalMarkers:
         self._cluster = cluster
         self._groups = groups
 
-    def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
+    def write(self, marker: StateMarker, partition: Partition) -> Future[None]:
         """See `MarkerWriter`."""
         topic = self._cluster.image.topics.get(partition.topic)
         if topic is None or not 0 <= partition.number < len(topic.partitions):
@@ -41,17 +41,17 @@ class LocalMarkers:
             return self._groups.end_transaction(partition.number, marker)
         outcome = Outcome.COMMIT if marker.is_commit else Outcome.ABORT
         try:
-            log = self._store.get(TopicPartition(topic.topic_id, topic.name, partition.number))
+            log = self._store.get(TopicIdPartition(topic.topic_id, topic.name, partition.number))
             append = log.end_transaction(
                 Marker(marker.producer_id, marker.epoch, marker.coordinator_epoch, outcome, marker.protocol)
             )
         except EngineError as error:
-            return settled(_told(error))  # type: ignore[return-value]  # it holds an error
+            return settled(_coordinator_error(error))  # type: ignore[return-value]  # it holds an error
         return _Write(append)
 
 
 class _Write:
-    """A `coordinator.api.Pending`."""
+    """A `coordinator.api.Future`."""
 
     __slots__ = ("_append",)
 
@@ -68,17 +68,17 @@ class _Write:
     def result(self) -> None:
         outcome = self._append.outcome
         if isinstance(outcome, EngineError):
-            raise _told(outcome)
+            raise _coordinator_error(outcome)
 
 
-def _told(error: EngineError) -> CoordinatorError:
+def _coordinator_error(error: EngineError) -> CoordinatorError:
     """The coordinator's error for an error of the engine, which becomes its cause."""
-    told: CoordinatorError
+    converted: CoordinatorError
     if isinstance(error, log_errors.InvalidProducerEpoch):
-        told = StaleProducerEpoch(str(error))
+        converted = StaleProducerEpoch(str(error))
     elif isinstance(error, log_errors.TransactionCoordinatorFenced):
-        told = TransactionCoordinatorFenced(str(error))
+        converted = TransactionCoordinatorFenced(str(error))
     else:
-        told = MarkerNotWritten(str(error))
-    told.__cause__ = error.with_traceback(None)
-    return told
+        converted = MarkerNotWritten(str(error))
+    converted.__cause__ = error.with_traceback(None)
+    return converted

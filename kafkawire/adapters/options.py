@@ -10,7 +10,7 @@ from coordinator.cluster_manager import ClusterManagerSettings
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupOptions
 from coordinator.groups.step import GroupSettings
-from coordinator.metadata.layout import Known
+from coordinator.metadata.layout import KnownCluster
 from coordinator.requests.topics import TopicDefaults
 from coordinator.shards.writer import CacheMode
 from coordinator.transactions.entry import TransactionSettings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from coordinator.controller.probes import IsRefused
-    from coordinator.metadata.history import Followed
+    from coordinator.metadata.history import HistoryPosition
     from coordinator.ports import ReplicaEnds
 
 MINUTE_MS: Final = 60_000
@@ -44,9 +44,9 @@ def coordinator_settings(
     config: Config,
     endpoints: Iterable[BrokerEndpoint],
     is_refused: IsRefused,
-    on_new_life: Callable[[], None],
+    before_registration: Callable[[], None],
     cluster_id: str | None,
-    followed: Followed | None,
+    followed: HistoryPosition | None,
     ends: ReplicaEnds,
 ) -> ClusterManagerSettings:
     """Settings of the control plane. `cluster_id`, `followed`: from the log dirs, None if these are new."""
@@ -59,8 +59,8 @@ def coordinator_settings(
         registration_timeout_s=config.zookeeper_session_timeout_ms / 1000 + REGISTRATION_MARGIN_S,
         prefer_interval_s=config.leader_imbalance_check_interval_seconds if prefers else math.inf,
         is_refused=is_refused if config.is_in_cluster else None,
-        on_new_life=on_new_life,
-        cluster=Known(cluster_id, waits=config.is_in_cluster, followed=followed),
+        before_registration=before_registration,
+        cluster=KnownCluster(cluster_id, waits=config.is_in_cluster, followed=followed),
         replica_ends=ends if config.is_in_cluster else None,
         recovery_wait_s=config.controller_recovery_wait_ms / 1000,
     )
@@ -211,7 +211,7 @@ def group_options(config: Config) -> GroupOptions:
         partition_count=config.offsets_topic_partitions,
         replication_factor=config.offsets_topic_replication_factor if config.is_in_cluster else 1,
         retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-        view_mode=CacheMode(config.offsets_view_mode),
-        view_flush_interval_ms=config.offsets_view_flush_interval_ms,
+        cache_mode=CacheMode(config.offsets_view_mode),
+        cache_flush_interval_ms=config.offsets_view_flush_interval_ms,
         commit_timeout_ms=config.offsets_commit_timeout_ms,
     )

@@ -15,8 +15,8 @@ import structlog
 import trio
 
 from coordinator.api import ClusterImage, PartitionState
-from coordinator.ports import Held, Holding, HostChanges, HostedPartition
-from engine.api import Role, TopicPartition
+from coordinator.ports import FoundLog, HostChanges, HostedPartition, LogCondition
+from engine.api import Role, TopicIdPartition
 from engine.errors import EngineError, StorageError, UnknownPartition
 from engine.log_config import LogConfig
 from engine.store import SegmentStore
@@ -24,10 +24,10 @@ from engine.tier import TierableLog
 from engine.waiting_reads import ConfirmationInputs
 from kafkawire.adapters.dir_changes import Change, DirWorker
 from kafkawire.adapters.dir_workers import NO_ANSWER, DirWorkers
-from kafkawire.adapters.fates import fate
-from kafkawire.adapters.followed_change import FollowedChange, Remembered
-from kafkawire.adapters.holdings import NOTHING, OnDisk, held, on_disk
-from kafkawire.adapters.hosted import HostDeps, Opened, Vanished, identity, name_of, renewed
+from kafkawire.adapters.fates import decide_fate
+from kafkawire.adapters.followed_change import FollowedChange, MetadataFollower
+from kafkawire.adapters.holdings import NOTHING, OnDisk, found_logs, on_disk
+from kafkawire.adapters.hosted import HostDeps, Opened, Vanished, identity, name_of, with_newest_isr
 from kafkawire.adapters.role_log import RoleLog
 from kafkawire.adapters.unserved import Unserved
 from kafkawire.config.broker_config import Config
@@ -60,13 +60,13 @@ class EngineHost:
         self._deps = deps
         self._confirming = confirming
         self._store: SegmentStore | None = None
-        self._open: dict[TopicPartition, Opened] = {}
-        self._hosted: dict[TopicPartition, HostedPartition] = {}  # open or not
-        self._away: set[TopicPartition] = set()  # maybe in an offline log dir: no other log of them is created
+        self._open: dict[TopicIdPartition, Opened] = {}
+        self._hosted: dict[TopicIdPartition, HostedPartition] = {}  # open or not
+        self._away: set[TopicIdPartition] = set()  # maybe in an offline log dir: no other log of them is created
         self._unserved = Unserved[Opened]()
         self._workers: DirWorkers | None = None
-        self._back: dict[TopicPartition, Held] = {}  # open again, until that is reported
-        self.has_news = False  # see `coordinator.ports.PartitionHost`
+        self._reopened: dict[TopicIdPartition, FoundLog] = {}  # open again, until that is reported
+        self.has_unserved_changes = False  # see `coordinator.ports.PartitionHost`
         self._image: ClusterImage | None = None  # of the last changes
         self._role_log = RoleLog()
         self._followed: FollowedChange | None = None
@@ -102,10 +102,10 @@ class EngineHost:
         self._store.on_closed = self._note_closed
         tasks = self._carry_out, self._deps.start_soon, self._note_late, self._lag_s
         self._workers = DirWorkers(self._store.log_dirs, self._store.changes, *tasks)
-        await self._store.strays.settle(partial(fate, image, self._configs.config.node_id, deleted))
+        await self._store.strays.apply_fates(partial(decide_fate, image, self._configs.config.node_id, deleted))
         return [one.directory_id for one in self._store.statistics() if one.directory_id]
 
-    async def remember(self, cluster: Remembered) -> None:
+    async def remember(self, cluster: MetadataFollower) -> None:
         """Keep the newest followed change of the metadata in the log dirs, for as long as the broker lives."""
         self._followed = FollowedChange(cluster, self.store)
         await self._followed.run()
@@ -116,7 +116,7 @@ class EngineHost:
             await self._followed.close()
         await self.store.close()
 
-    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
+    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[FoundLog]:
         """See `coordinator.ports.PartitionHost`."""
         if image.broker_configs:
             await self.configure(image.broker_configs)
@@ -126,31 +126,31 @@ class EngineHost:
         self._hosted = {identity(one): one for one in hosted}
         gone = there.names - on_disk(self.store).names  # in a log dir that has failed meanwhile
         found = [
-            Held(one.hosted, Holding.AWAY, NOTHING) if name_of(one.hosted) in gone else one
-            for one in self._held(hosted, there)
+            FoundLog(one.hosted, LogCondition.AWAY, NOTHING) if name_of(one.hosted) in gone else one
+            for one in self._found_logs(hosted, there)
         ]
-        self._away = {identity(one.hosted) for one in found if one.holding is Holding.AWAY}
+        self._away = {identity(one.hosted) for one in found if one.condition is LogCondition.AWAY}
         for one in self._away:
             self._unserved.forget(one)
-        self._back, self.has_news = {}, False
+        self._reopened, self.has_unserved_changes = {}, False
         return found
 
-    def lost(self) -> Sequence[Held]:
+    def take_unserved(self) -> Sequence[FoundLog]:
         """See `coordinator.ports.PartitionHost`."""
-        gone, back = self._gone(), self._back
-        self._back, self.has_news = {}, False
+        gone, back = self._offline_partitions(), self._reopened
+        self._reopened, self.has_unserved_changes = {}, False
         not_open = dict.fromkeys((*self._unserved, *self.workers.late))
-        closed = [Held(self._hosted[one], Holding.CLOSED, NOTHING) for one in not_open if one in self._hosted]
+        closed = [FoundLog(self._hosted[one], LogCondition.CLOSED, NOTHING) for one in not_open if one in self._hosted]
         return [*back.values(), *closed, *gone]
 
-    def _gone(self) -> Sequence[Held]:
+    def _offline_partitions(self) -> Sequence[FoundLog]:
         """The hosted partitions whose logs are on log dirs that are offline."""
         there = on_disk(self.store)
         if not there.away and not there.hides_any:
             return ()
         away = [one for one in self._hosted.values() if there.may_be_away(name_of(one))]
         coming = self.workers.waiting_for  # a log that is being created is not lost
-        gone = self._held([one for one in away if coming(identity(one)) is None], there)
+        gone = self._found_logs([one for one in away if coming(identity(one)) is None], there)
         for one in gone:
             self._unserved.forget(identity(one.hosted))
             self.workers.late.pop(identity(one.hosted), None)
@@ -161,21 +161,21 @@ class EngineHost:
         """See `coordinator.ports.PartitionHost`."""
         return bool(self._unserved)
 
-    def not_served(self) -> Mapping[TopicPartition, str]:
+    def not_served(self) -> Mapping[TopicIdPartition, str]:
         """The hosted partitions that this broker does not serve, each with the reason."""
         return (
             dict.fromkeys(self.workers.late, NO_ANSWER)
             | self._unserved.reasons()
-            | {identity(one.hosted): AWAY for one in self._gone()}
+            | {identity(one.hosted): AWAY for one in self._offline_partitions()}
         )
 
-    def _note_closed(self, partition: TopicPartition) -> None:
+    def _note_closed(self, partition: TopicIdPartition) -> None:
         """Note that the store has closed a log, on a log dir that is online."""
         opened = self._open.pop(partition, None)
         if opened is not None:
             self._note_offline(opened, self._why_closed(partition))
 
-    def _why_closed(self, partition: TopicPartition) -> EngineError:
+    def _why_closed(self, partition: TopicIdPartition) -> EngineError:
         try:
             self.store.replica(partition)
         except EngineError as error:
@@ -187,7 +187,7 @@ class EngineHost:
         due: defaultdict[DirWorker, list[Opened]] = defaultdict(list)
         for partition, opened in self._unserved.due().items():
             state = image.partition(partition.topic, partition.partition)
-            if state is not None and not opened.is_led and self._is_told(state):
+            if state is not None and not opened.is_led and self._is_reported_offline(state):
                 worker = self._worker_of(opened)
                 if worker is not None and not worker.is_reopening and worker.changes.newest(partition) is None:
                     due[worker].append(opened)
@@ -207,19 +207,19 @@ class EngineHost:
         worker.changes.release(one.key for one in closed)
         worker.is_reopening = False
         worker.wake()
-        if self.has_news:
+        if self.has_unserved_changes:
             self._deps.control_plane().note_loss()
 
     def _note_roles(self, wanted: Iterable[Opened]) -> None:
         """Log the new roles of the partitions that have taken them."""
         self._role_log.note((one.hosted, one.is_led) for one in wanted if self._open.get(one.key) is one)
 
-    def _is_told(self, state: PartitionState) -> bool:
+    def _is_reported_offline(self, state: PartitionState) -> bool:
         """Whether the metadata say that this broker does not serve the partition."""
         return self._configs.config.node_id in state.offline
 
-    def _held(self, hosted: Sequence[HostedPartition], there: OnDisk) -> list[Held]:
-        return held(self.store, hosted, self._log_configs(hosted), there)
+    def _found_logs(self, hosted: Sequence[HostedPartition], there: OnDisk) -> list[FoundLog]:
+        return found_logs(self.store, hosted, self._log_configs(hosted), there)
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         """Adopt the broker configs that were set at run time."""
@@ -228,7 +228,7 @@ class EngineHost:
         self._on_change(self._configs.config)
         if self._configs.log_defaults != before:
             for one in list(self._open.values()):
-                self._want(self.workers.newest(one))
+                self._queue(self.workers.newest(one))
             await self._until_applied()
 
     async def apply(self, changes: HostChanges) -> None:
@@ -243,24 +243,24 @@ class EngineHost:
             if one.state.unclean_since == one.state.leader_epoch:
                 self.store.accept_loss(identity(one))
         for one in changes.followed:
-            self._want(Opened(one, is_led=False))
+            self._queue(Opened(one, is_led=False))
         for one in changes.led:
-            self._want(Opened(one, is_led=True))
+            self._queue(Opened(one, is_led=True))
         await self._until_applied()
 
     def _drop(self, hosted: HostedPartition, change: HostedPartition | Vanished) -> None:
         key = identity(hosted)
-        for known in (self._open, self._hosted, self._back):
+        for known in (self._open, self._hosted, self._reopened):
             known.pop(key, None)
         self._unserved.forget(key)
         self.workers.drop(key, change)
 
-    def _want(self, opened: Opened) -> None:
+    def _queue(self, opened: Opened) -> None:
         """Queue a role at the worker of the partition's log dir."""
         if opened.key in self._away:
             _log.error("partition is offline", partition=name_of(opened.hosted), reason=AWAY)
         elif (worker := self._worker_of(opened)) is not None:
-            worker.want(opened.key, opened)
+            worker.queue(opened.key, opened)
 
     def _worker_of(self, opened: Opened) -> DirWorker | None:
         """The worker of the partition's log dir; None if it has none, and then the partition is noted as offline."""
@@ -273,26 +273,26 @@ class EngineHost:
 
     async def _until_applied(self) -> None:
         if await self.workers.until_applied():
-            self.has_news = True
+            self.has_unserved_changes = True
 
     def _note_late(self, worker: DirWorker) -> None:
         self.workers.stop_serving(worker, self._open.values())
-        self.has_news = True
+        self.has_unserved_changes = True
         self._deps.control_plane().note_loss()
 
-    async def _carry_out(self, worker: DirWorker, batch: Mapping[TopicPartition, Change]) -> None:
+    async def _carry_out(self, worker: DirWorker, batch: Mapping[TopicIdPartition, Change]) -> None:
         """Delete logs and set strays aside, and then open the others in their new roles."""
         changes = batch.values()
-        ended = [one.replaces if isinstance(one, Opened) else one for one in changes]
-        if dropped := [one for one in ended if isinstance(one, HostedPartition)]:
+        replaced = [one.replaces if isinstance(one, Opened) else one for one in changes]
+        if dropped := [one for one in replaced if isinstance(one, HostedPartition)]:
             await self._delete(dropped)
-        if vanished := [one.hosted for one in ended if isinstance(one, Vanished)]:
+        if vanished := [one.hosted for one in replaced if isinstance(one, Vanished)]:
             await self.store.strays.set_aside(list(map(identity, vanished)))
         # The replaced log is gone. If the same role is queued again, it must not delete its own log.
         wanted = [one._replace(replaces=None) for one in changes if isinstance(one, Opened)]
         await self._open_all([one for one in wanted if worker.changes.is_newest(one.key)], worker)
         self._note_roles(wanted)
-        if self.has_news:
+        if self.has_unserved_changes:
             self._deps.control_plane().note_loss()
 
     async def _delete(self, dropped: Sequence[HostedPartition]) -> None:
@@ -309,7 +309,7 @@ class EngineHost:
         for one in opened:
             if one.key not in self._unserved:
                 here.append(one)
-            elif worker is None or worker.is_reopening or one.is_led or not self._is_told(one.hosted.state):
+            elif worker is None or worker.is_reopening or one.is_led or not self._is_reported_offline(one.hosted.state):
                 self._unserved.assume(one.key, one, one.leader_epoch)
                 self.workers.late.pop(one.key, None)
             else:
@@ -355,7 +355,7 @@ class EngineHost:
         """The role with the newest ISR; None if a newer role waits."""
         if worker is None:
             return role
-        return renewed(role, self._newest_image()) if worker.changes.is_newest(role.partition) else None
+        return with_newest_isr(role, self._newest_image()) if worker.changes.is_newest(role.partition) else None
 
     def _newest_image(self) -> ClusterImage:
         assert self._image is not None, "nothing is opened before there are changes"
@@ -366,29 +366,30 @@ class EngineHost:
         key, was_open, was_late = one.key, one.key in self._open, one.key in self.workers.late
         self._open[key] = one
         self.workers.late.pop(key, None)
-        if self._unserved.served(key) or ((was_late or self._is_told(one.hosted.state)) and not was_open):
-            [self._back[key]] = self._held([one.hosted], there)
+        if self._unserved.served(key) or ((was_late or self._is_reported_offline(one.hosted.state)) and not was_open):
+            [self._reopened[key]] = self._found_logs([one.hosted], there)
             _log.info("partition is open again", partition=name_of(one.hosted))
         elif was_late:
-            self._back[key] = Held(one.hosted, Holding.KEPT, NOTHING)
+            self._reopened[key] = FoundLog(one.hosted, LogCondition.STAYED_OPEN, NOTHING)
         else:
             return
-        self.has_news = True
+        self.has_unserved_changes = True
 
     def _note_offline(self, opened: Opened, error: EngineError) -> None:
-        """Note and report a replica that is not open. Replicas on offline log dirs are found by `_gone`."""
+        """Note and report a replica that is not open. Replicas on offline log dirs are found by
+        `_offline_partitions`."""
         hosted, key = opened.hosted, identity(opened.hosted)
-        self._back.pop(key, None)
+        self._reopened.pop(key, None)
         self._role_log.note_closed(hosted)
-        self.has_news = True
+        self.has_unserved_changes = True
         if self._unserved.note(key, opened, hosted.state.leader_epoch, error):
             _log.error("partition is offline", partition=name_of(hosted), reason=str(error))
 
     def _roles(self, opened: Sequence[Opened]) -> list[Role]:
         configs = self._log_configs([one.hosted for one in opened])
         lag_max_ms = self._configs.config.replica_lag_time_max_ms
-        around = self._newest_image(), lag_max_ms, self._confirming
-        return [one.role(configs[one.hosted.topic_id], *around) for one in opened]
+        context = self._newest_image(), lag_max_ms, self._confirming
+        return [one.role(configs[one.hosted.topic_id], *context) for one in opened]
 
     def _log_configs(self, hosted: Iterable[HostedPartition]) -> dict[bytes, LogConfig]:
         """The log configs by topic id: all partitions of a topic have the same one."""

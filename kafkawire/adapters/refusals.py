@@ -27,18 +27,18 @@ def refusals(
             try:
                 stream = await connect(endpoint.host, endpoint.port)
             except OSError as error:
-                return _says_refused(error)
+                return _means_refusal(error)
             await trio.aclose_forcefully(stream)
         return False
 
     return is_refused
 
 
-def _says_refused(error: BaseException | None) -> bool:
+def _means_refusal(error: BaseException | None) -> bool:
     """Whether the error means a refused connection. If a name has several addresses, trio groups their errors, and all
     of them have to be refusals."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_says_refused, error.exceptions))
+        return all(map(_means_refusal, error.exceptions))
     return isinstance(error, ConnectionRefusedError) or (
-        isinstance(error, OSError) and error.__cause__ is not None and _says_refused(error.__cause__)
+        isinstance(error, OSError) and error.__cause__ is not None and _means_refusal(error.__cause__)
     )

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coordinator.ports import AskedEnd, ReplicaEnd
-from engine.api import TopicPartition
+from coordinator.ports import LogEndRequest, ReplicaEnd
+from engine.api import TopicIdPartition
 from engine.errors import EngineError
 from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -20,7 +20,7 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkawire.peers.errors import LinkFailed
-from kafkawire.requests.settleable import until_settled
+from kafkawire.requests.futures import until_settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PURPOSE: Final = "replica-ends"
 VERSION: Final = 4
 PARTITIONS_PER_REQUEST: Final = 1_000
-UNTOLD: Final = -1  # the high watermark in the reply of a broker that does not know the tagged field
+NO_HIGH_WATERMARK: Final = -1  # the high watermark in the reply of a broker that does not know the tagged field
 
 
 class ClusterReplicaEnds:
@@ -44,34 +44,34 @@ class ClusterReplicaEnds:
         self._store = store
         self.links: Peers | None = None
 
-    async def ask(self, broker: BrokerInfo, asked: Sequence[AskedEnd]) -> Mapping[AskedEnd, ReplicaEnd]:
+    async def ask(self, broker: BrokerInfo, asked: Sequence[LogEndRequest]) -> Mapping[LogEndRequest, ReplicaEnd]:
         """Ask in requests of at most `PARTITIONS_PER_REQUEST` partitions, one after the other. If a request fails,
         return the ends that are known so far."""
         if broker.broker_id == self._broker_id:
             return dict(self._own(asked))
-        told: dict[AskedEnd, ReplicaEnd] = {}
+        ends: dict[LogEndRequest, ReplicaEnd] = {}
         for first in range(0, len(asked), PARTITIONS_PER_REQUEST):
             batch = asked[first : first + PARTITIONS_PER_REQUEST]
-            if self.links is None or not self.links.is_to(broker):
-                return told
+            if self.links is None or not self.links.is_registered(broker):
+                return ends
             pending = self.links.call(broker.broker_id, request_of(batch), VERSION, purpose=PURPOSE)
             await until_settled(pending)
             try:
-                told |= told_of(pending.result(), batch)
+                ends |= ends_of(pending.result(), batch)
             except LinkFailed:
-                return told
-        return told
+                return ends
+        return ends
 
-    def _own(self, asked: Sequence[AskedEnd]) -> Iterator[tuple[AskedEnd, ReplicaEnd]]:
+    def _own(self, asked: Sequence[LogEndRequest]) -> Iterator[tuple[LogEndRequest, ReplicaEnd]]:
         for one in asked:
-            partition = TopicPartition(one.topic_id, one.topic, one.partition)
+            partition = TopicIdPartition(one.topic_id, one.topic, one.partition)
             try:
                 yield one, ReplicaEnd(*self._store().replica_end(partition, one.leader_epoch))
             except EngineError:
                 continue
 
 
-def request_of(asked: Sequence[AskedEnd]) -> OffsetForLeaderEpochRequest:
+def request_of(asked: Sequence[LogEndRequest]) -> OffsetForLeaderEpochRequest:
     """The request for all of these replicas."""
     topics: dict[str, OffsetForLeaderTopic] = {}
     for one in asked:
@@ -87,7 +87,7 @@ def request_of(asked: Sequence[AskedEnd]) -> OffsetForLeaderEpochRequest:
     return OffsetForLeaderEpochRequest(topics=[*topics.values()])
 
 
-def told_of(response: Message, asked: Sequence[AskedEnd]) -> dict[AskedEnd, ReplicaEnd]:
+def ends_of(response: Message, asked: Sequence[LogEndRequest]) -> dict[LogEndRequest, ReplicaEnd]:
     """The ends in a broker's reply; none if the broker does not know the tagged field."""
     assert isinstance(response, OffsetForLeaderEpochResponse)
     places = {(one.topic, one.partition): one for one in asked}
@@ -95,5 +95,5 @@ def told_of(response: Message, asked: Sequence[AskedEnd]) -> dict[AskedEnd, Repl
     return {
         places[place]: ReplicaEnd(row.leader_epoch, row.end_offset, row.high_watermark)
         for place, row in rows
-        if place in places and not row.error_code and row.high_watermark != UNTOLD
+        if place in places and not row.error_code and row.high_watermark != NO_HIGH_WATERMARK
     }

@@ -36,7 +36,7 @@ from engine.api import (
     PartitionStore,
     PendingAppend,
     ReadResult,
-    TopicPartition,
+    TopicIdPartition,
 )
 from engine.batches.batch import (
     HEADER_SIZE_BYTES,
@@ -53,7 +53,7 @@ from engine.replica_log import ReplicaLog
 
 READ_BYTES: Final = 1 << 20
 RECORDS_PER_TURN: Final = 1000  # records that a read decodes between two checkpoints; some 5 ms
-LOOK_AGAIN_S: Final = 0.5  # interval of looking whether enough replicas are in sync: no event tells it
+RECHECK_INTERVAL_S: Final = 0.5  # interval of looking whether enough replicas are in sync: no event tells it
 _ACKS_ALL: Final = -1
 
 
@@ -79,20 +79,20 @@ class EngineStateLogs:
 
     def __init__(self, store: PartitionStore) -> None:
         self._store = store
-        self._given: dict[TopicPartition, EngineStateLog] = {}
-        self._turns: defaultdict[TopicPartition, trio.Lock] = defaultdict(trio.Lock)
+        self._open_logs: dict[TopicIdPartition, EngineStateLog] = {}
+        self._turns: defaultdict[TopicIdPartition, trio.Lock] = defaultdict(trio.Lock)
 
     async def get(self, topic_id: bytes, topic: str, partition: int) -> EngineStateLog:
-        identity = TopicPartition(topic_id, topic, partition)
+        identity = TopicIdPartition(topic_id, topic, partition)
         async with self._turns[identity]:  # one lock a partition: the last append of another may wait for a hung disk
-            if identity in self._given:
-                await self._given[identity].end()
+            if identity in self._open_logs:
+                await self._open_logs[identity].end()
             with _failures:
                 log = self._store.get(identity)
-                given = self._given[identity] = EngineStateLog(self._store, log)
+                state_log = self._open_logs[identity] = EngineStateLog(self._store, log)
         await self._until_latest(log)
-        given.fix_load_end()
-        return given
+        state_log.fix_load_end()
+        return state_log
 
     async def _until_latest(self, log: PartitionLog) -> None:
         """Wait until the high watermark covers all that the previous leader acknowledged (RULES K26). With too few
@@ -118,7 +118,7 @@ def _has_latest(log: PartitionLog) -> bool:
 
 
 class _Write:
-    """See `coordinator.state.log.PendingWrite`."""
+    """A `coordinator.api.Future`."""
 
     __slots__ = ("_append",)
 
@@ -187,11 +187,11 @@ class EngineStateLog:
     def is_current(self) -> bool:
         return self._log.is_current and self._log.leader_epoch == self.leader_epoch
 
-    def confirm(self, told: Callable[[bool], None]) -> None:
+    def confirm(self, on_confirmed: Callable[[bool], None]) -> None:
         if self._log.leader_epoch == self.leader_epoch:
-            self._log.confirm(told)
+            self._log.confirm(on_confirmed)
         else:
-            told(False)
+            on_confirmed(False)
 
     def size_of(self, record: StateRecord) -> int:
         return RECORD_OVERHEAD_MAX_BYTES + len(record.key) + len(record.value or b"")
@@ -220,14 +220,14 @@ class EngineStateLog:
             known = self._store.find_producer(self._log.partition, transaction.producer_id)
         if known is None:
             return
-        who = f"producer {transaction.producer_id} in {self._log.partition.topic}-{self._log.partition.partition}"
+        name = f"producer {transaction.producer_id} in {self._log.partition.topic}-{self._log.partition.partition}"
         if transaction.epoch < known.epoch:
-            raise StaleProducerEpoch(f"{who} is in epoch {known.epoch}, not {transaction.epoch}")
+            raise StaleProducerEpoch(f"{name} is in epoch {known.epoch}, not {transaction.epoch}")
         if transaction.epoch == known.epoch and known.transaction_from >= 0 and has_own_epoch(transaction):
-            raise StaleProducerEpoch(f"{who} has begun another transaction in epoch {known.epoch}")
+            raise StaleProducerEpoch(f"{name} has begun another transaction in epoch {known.epoch}")
         if isinstance(transaction, StateMarker) and transaction.coordinator_epoch < known.coordinator_epoch:
             raise TransactionCoordinatorFenced(
-                f"{who} is coordinated in epoch {known.coordinator_epoch}, not {transaction.coordinator_epoch}"
+                f"{name} is coordinated in epoch {known.coordinator_epoch}, not {transaction.coordinator_epoch}"
             )
 
     async def end(self) -> None:
@@ -237,7 +237,7 @@ class EngineStateLog:
         while (last := self._last) is not None and not last.is_settled:
             if last.is_released and not self._log.has_enough_in_sync:
                 return
-            with trio.move_on_after(LOOK_AGAIN_S), suppress(EngineError):
+            with trio.move_on_after(RECHECK_INTERVAL_S), suppress(EngineError):
                 await last.wait()
 
     async def read(self, offset: int) -> StateSlice:

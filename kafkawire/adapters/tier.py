@@ -16,7 +16,7 @@ import trio
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import Workers
 from kafkawire.adapters.tier_cluster import ClusterCopies, ClusterSource
-from kafkawire.adapters.tier_deletions import DeletionOptions, DeletionWorld, TierDeletions
+from kafkawire.adapters.tier_deletions import DeletionDeps, DeletionOptions, TierDeletions
 from tiering.cluster_objects import ClusterObjects
 from tiering.errors import Fenced, TierError
 from tiering.object_store import StoreError, StoreUnavailable
@@ -61,7 +61,7 @@ class RemoteTier:
 
     store: CountedStore
     segments: SegmentTier
-    keeper: Uploader
+    uploader: Uploader
     cache: ChunkCache
     copies: ClusterObjects
     deletions: TierDeletions
@@ -78,7 +78,7 @@ class RemoteTier:
     ) -> None:
         """Start to copy changes of topics and committed offsets to the tier, and to delete the objects of deleted
         topics."""
-        source = ClusterSource(self.broker_id, cluster, groups, is_in_tier, self.now_ms, tell)
+        source = ClusterSource(self.broker_id, cluster, groups, is_in_tier, self.now_ms, log_problem)
         nursery.start_soon(self.deletions.serve, cluster)
         nursery.start_soon(ClusterCopies(self.copies, source, self.interval_ms).serve)
 
@@ -97,7 +97,7 @@ class TierOpening:
     logs: OpenLogs
 
 
-class TierWorld(Protocol):
+class TierDeps(Protocol):
     """Dependencies of the tier. `open_object_store` has the signature of that function in this module."""
 
     @property
@@ -115,55 +115,55 @@ class TierWorld(Protocol):
 async def open_tier(
     current: Callable[[], Config],
     opening: TierOpening,
-    world: TierWorld,
+    deps: TierDeps,
     nursery: trio.Nursery,
 ) -> RemoteTier | None:
     """Open the configured tier and start its tasks; None if none is configured. `current`: the present configuration of
     the broker. Raises TierRefused, CannotStart."""
     config = current()
     if config.tier_store is None:
-        _refuse_to_leave(opening.tiered)
+        _refuse_to_disable(opening.tiered)
         return None
-    workers, jobs = Workers(world.pool, store_workers(config.tier_copiers)), Workers(world.pool, JOB_WORKERS)
-    opened = world.open_object_store(config, workers, world.random)
+    workers, jobs = Workers(deps.pool, store_workers(config.tier_copiers)), Workers(deps.pool, JOB_WORKERS)
+    opened = deps.open_object_store(config, workers, deps.random)
     store, root = CountedStore(opened), config.tier_store.root
     await _prepare(opened)
-    await _try(store, root, world)
+    await _probe(store, root, deps)
     generation = await opening.register.claim(str(config.tier_store), is_used=bool(opening.tiered))
-    await _confirm(store, root, opening.cluster_id, generation, world)
-    identity = Identity(root, opening.cluster_id, generation, world.random.randbytes(16).hex())
-    keeper = Uploader(
+    await _confirm(store, root, opening.cluster_id, generation, deps)
+    identity = Identity(root, opening.cluster_id, generation, deps.random.randbytes(16).hex())
+    uploader = Uploader(
         store,
         identity,
         UploaderOptions(config.tier_copiers, config.tier_interval_ms, lambda: current().tier_copy_max_bytes_per_s),
-        UploaderDeps(partial(opening.logs, is_led=True), world.now_ms, world.random, tell),
+        UploaderDeps(partial(opening.logs, is_led=True), deps.now_ms, deps.random, log_problem),
     )
-    followed = FollowerNotices(partial(opening.logs, is_led=False), keeper.catalogue, config.tier_interval_ms)
-    files = await _cache_files(config, world, jobs)
-    cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes, keeper.topics)
-    nursery.start_soon(keeper.serve)
+    followed = FollowerNotices(partial(opening.logs, is_led=False), uploader.catalogue, config.tier_interval_ms)
+    files = await _cache_files(config, deps, jobs)
+    cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes, uploader.topics)
+    nursery.start_soon(uploader.serve)
     nursery.start_soon(followed.serve)
     nursery.start_soon(store.ask_while_away, root)
     nursery.start_soon(cache.leave_files)
     nursery.start_soon(_close_at_the_end, store)
     options = DeletionOptions(config.node_id, config.tier_interval_ms)
-    around = DeletionWorld(world.now_ms, world.random, tell)
+    deletion_deps = DeletionDeps(deps.now_ms, deps.random, log_problem)
     copies = ClusterObjects(store, root, opening.cluster_id)
-    deletions = TierDeletions(store, identity, copies, opening.register, options, around)
+    deletions = TierDeletions(store, identity, copies, opening.register, options, deletion_deps)
     return RemoteTier(
         store,
-        ColdTier(store, keeper, cache, jobs),
-        keeper,
+        ColdTier(store, uploader, cache, jobs),
+        uploader,
         cache,
         copies,
         deletions,
         config.node_id,
         config.tier_interval_ms,
-        world.now_ms,
+        deps.now_ms,
     )
 
 
-def _refuse_to_leave(tiered: Sequence[str]) -> None:
+def _refuse_to_disable(tiered: Sequence[str]) -> None:
     """Refuse to start without a tier if topics use it, like Kafka's
     LogConfig.validateRemoteStorageOnlyIfSystemEnabled."""
     if tiered:
@@ -174,10 +174,10 @@ def _refuse_to_leave(tiered: Sequence[str]) -> None:
         )
 
 
-async def _confirm(store: ObjectStore, root: str, cluster_id: str, generation: int, world: TierWorld) -> None:
+async def _confirm(store: ObjectStore, root: str, cluster_id: str, generation: int, deps: TierDeps) -> None:
     """Confirm that the cluster was not restored elsewhere meanwhile. A store that is away was reported already."""
     try:
-        await confirm_owner(store, root, cluster_id, generation, world.now_ms())
+        await confirm_owner(store, root, cluster_id, generation, deps.now_ms())
     except Fenced as error:
         raise TierRefused(f"tier.store: {error}") from error
     except StoreUnavailable:
@@ -199,11 +199,11 @@ async def _close_at_the_end(store: ObjectStore) -> None:
         store.close()
 
 
-async def _cache_files(config: Config, world: TierWorld, jobs: Workers) -> ChunkFiles:
+async def _cache_files(config: Config, deps: TierDeps, jobs: Workers) -> ChunkFiles:
     directory = (config.tier_cache_dir or config.log_dirs[0] / CACHE_DIRECTORY).absolute()
-    files = ChunkFiles(world.filesystem, str(directory))
+    files = ChunkFiles(deps.filesystem, str(directory))
     try:
-        await jobs.run(partial(_clear, world.filesystem, directory, files))
+        await jobs.run(partial(_clear, deps.filesystem, directory, files))
     except OSError as error:
         raise TierRefused(f"tier.cache.dir: {directory}: {error.strerror or error}") from error
     return files
@@ -217,11 +217,11 @@ async def _prepare(store: ObjectStore) -> None:
             raise TierRefused(f"tier.store: {error}") from error
 
 
-async def _try(store: ObjectStore, root: str, world: TierWorld) -> None:
+async def _probe(store: ObjectStore, root: str, deps: TierDeps) -> None:
     try:
-        wrong = await probe(store, root, world.random.randbytes(16).hex(), world.now_ms())
+        wrong = await probe(store, root, deps.random.randbytes(16).hex(), deps.now_ms())
     except StoreUnavailable as error:
-        tell(f"it cannot be reached: {error}")
+        log_problem(f"it cannot be reached: {error}")
         return
     if wrong is not None:
         raise TierRefused(f"tier.store: {wrong}")
@@ -234,7 +234,7 @@ def _clear(filesystem: FileSystem, directory: Path, files: ChunkFiles) -> None:
     files.clear()
 
 
-def tell(problem: str) -> None:
+def log_problem(problem: str) -> None:
     _log.error("remote tier problem found", problem=problem)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import trio
 
 from coordinator.errors import GroupError
-from kafkawire.requests.settleable import until_settled
+from kafkawire.requests.futures import until_settled
 from tiering.cluster_objects import CommittedCopy, OffsetsCopy, TopicCopy
 from tiering.errors import TierError
 from tiering.object_store import StoreError, StoreUnavailable
@@ -18,7 +18,7 @@ from tiering.problems import Problems
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coordinator.api import ClusterImage, ClusterService, Pending, TopicInfo
+    from coordinator.api import ClusterImage, ClusterService, Future, TopicInfo
     from coordinator.groups.api import FetchedOffset, GroupCounters, GroupListing
     from tiering.cluster_objects import ClusterObjects
 
@@ -32,8 +32,8 @@ class Groups(Protocol):
 
     @property
     def counters(self) -> GroupCounters: ...
-    def list_groups(self) -> Pending[list[GroupListing]]: ...
-    def fetch_all_offsets(self, group_id: str) -> Pending[list[FetchedOffset]]: ...
+    def list_groups(self) -> Future[list[GroupListing]]: ...
+    def fetch_all_offsets(self, group_id: str) -> Future[list[FetchedOffset]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class ClusterCopies:
         """Copy the topics that have changed, each by itself; return whether all could be copied."""
         if image.controller_id != self._source.broker_id:
             self._topics.clear()  # another controller copies meanwhile
-            self._objects.look_again()
+            self._objects.forget_listing()
             return True
         tiered = {one.topic_id: one for one in image.topics.values() if self._source.is_in_tier(one)}
         for gone in self._topics.keys() - tiered.keys():
@@ -152,7 +152,7 @@ def _committed_copy(fetched: FetchedOffset, topic_id: str) -> CommittedCopy | No
     return CommittedCopy(topic_id, fetched.partition, committed.offset, committed.leader_epoch, committed.metadata)
 
 
-async def _settled(pending: Pending[T]) -> T:
+async def _settled(pending: Future[T]) -> T:
     """Wait for a result. Raises GroupError."""
     await until_settled(pending)
     return pending.result()

@@ -48,7 +48,7 @@ class DeletionOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletionWorld:
+class DeletionDeps:
     """Dependencies of deletions."""
 
     now_ms: Callable[[], int]
@@ -76,17 +76,17 @@ class TierDeletions:
         copies: ClusterObjects,
         register: TierRegister,
         options: DeletionOptions,
-        world: DeletionWorld,
+        deps: DeletionDeps,
     ) -> None:
         self._store = store
         self._identity = identity
         self._copies = copies
         self._register = register
         self._options = options
-        self._world = world
+        self._deps = deps
         self._topics: dict[bytes, _Progress] = {}  # by topic id, while the deletion is pending
-        self._metadata_problems = Problems(world.on_problem)
-        self._store_problems = Problems(world.on_problem)
+        self._metadata_problems = Problems(deps.on_problem)
+        self._store_problems = Problems(deps.on_problem)
         self._is_away = False
         self.errors = 0
 
@@ -95,7 +95,7 @@ class TierDeletions:
         while True:
             image = cluster.image
             if image.controller_id == self._options.broker_id:
-                await self.look()
+                await self.try_due()
             else:
                 self._topics.clear()
             await self._pause(cluster, image)
@@ -110,7 +110,7 @@ class TierDeletions:
         """Count of deleted topics whose last try failed."""
         return sum(one.failures > 0 for one in self._topics.values())
 
-    async def look(self) -> None:
+    async def try_due(self) -> None:
         """Try the deletions that are due."""
         try:
             pending = await self._register.pending()
@@ -119,7 +119,7 @@ class TierDeletions:
             return
         self._metadata_problems.clear()
         self._topics = {one.topic_id: self._topics.get(one.topic_id) or _Progress() for one in pending}
-        now_ms = self._world.now_ms()
+        now_ms = self._deps.now_ms()
         due = [one for one in pending if self._topics[one.topic_id].next_try_ms <= now_ms]
         self._is_away = False
         await for_each(due, self._try, TOPICS_AT_ONCE)
@@ -136,7 +136,7 @@ class TierDeletions:
             self._store_problems.note(STORE_AWAY.format(error))
         except (StoreError, TierError) as error:
             self._failed(one)
-            self._tell(deletion, one, str(error))
+            self._report_failure(deletion, one, str(error))
         else:
             one.failures, one.reason = 0, ""
 
@@ -144,19 +144,19 @@ class TierDeletions:
         self.errors += 1
         one.failures += 1
         backoff_ms = min(self._options.interval_ms << min(one.failures - 1, 10), BACKOFF_MAX_MS)
-        one.next_try_ms = self._world.now_ms() + backoff_ms
+        one.next_try_ms = self._deps.now_ms() + backoff_ms
 
-    def _tell(self, deletion: TierDeletion, one: _Progress, reason: str) -> None:
+    def _report_failure(self, deletion: TierDeletion, one: _Progress, reason: str) -> None:
         """Report a failure, once per change of reason."""
         if reason != one.reason:
             one.reason = reason
-            self._world.on_problem(TOPIC_FAILED.format(f"{deletion.topic} ({deletion.topic_id.hex()})", reason))
+            self._deps.on_problem(TOPIC_FAILED.format(f"{deletion.topic} ({deletion.topic_id.hex()})", reason))
 
     async def _advance(self, deletion: TierDeletion, one: _Progress) -> None:
         if one.deleted_ms is None:
             await self._delete(deletion)
-            one.deleted_ms = self._world.now_ms()
-        elif self._world.now_ms() - one.deleted_ms >= self._options.late_put_ms:
+            one.deleted_ms = self._deps.now_ms()
+        elif self._deps.now_ms() - one.deleted_ms >= self._options.late_put_ms:
             await self._delete(deletion)
             await self._register.done(deletion)
             self._topics.pop(deletion.topic_id, None)
@@ -168,10 +168,10 @@ class TierDeletions:
         await self._copies.forget_topic(deletion.topic_id)
 
     async def _delete_partition(self, topic_id: bytes, number: int) -> None:
-        identity, world = self._identity, self._world
+        identity, deps = self._identity, self._deps
         place = Place(identity.root, identity.cluster_id, topic_id, number)
-        new_nonce = partial(_nonce, world.random)
-        await delete_partition(self._store, place, identity.owner_generation, new_nonce, world.now_ms)
+        new_nonce = partial(_nonce, deps.random)
+        await delete_partition(self._store, place, identity.owner_generation, new_nonce, deps.now_ms)
 
 
 def _nonce(random: Random) -> str:

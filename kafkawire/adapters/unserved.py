@@ -17,7 +17,7 @@ from engine.errors import LogsContradict
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.errors import EngineError
 
 T = TypeVar("T")
@@ -55,19 +55,19 @@ class Unserved(Generic[T]):
 
     def __init__(self, now_s: Callable[[], float] = trio.current_time) -> None:
         self._now_s = now_s
-        self._partitions: dict[TopicPartition, _Unserved[T]] = {}
-        self._failures: dict[TopicPartition, _Failures] = {}
+        self._partitions: dict[TopicIdPartition, _Unserved[T]] = {}
+        self._failures: dict[TopicIdPartition, _Failures] = {}
 
-    def __contains__(self, partition: TopicPartition) -> bool:
+    def __contains__(self, partition: TopicIdPartition) -> bool:
         return partition in self._partitions
 
-    def __iter__(self) -> Iterator[TopicPartition]:
+    def __iter__(self) -> Iterator[TopicIdPartition]:
         return iter([*self._partitions])
 
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def note(self, partition: TopicPartition, role: T, leader_epoch: int, error: EngineError) -> bool:
+    def note(self, partition: TopicIdPartition, role: T, leader_epoch: int, error: EngineError) -> bool:
         """Note that a replica is not open. Return whether that is new, or has another reason now."""
         known, reason = self._partitions.get(partition), str(error)
         is_final = isinstance(error, LogsContradict)
@@ -75,23 +75,23 @@ class Unserved(Generic[T]):
         self._failures[partition] = self._failures.get(partition, _Failures(0, -PAUSE_MAX_S)).next(self._now_s())
         return known is None or known.reason != reason
 
-    def assume(self, partition: TopicPartition, role: T, leader_epoch: int) -> None:
+    def assume(self, partition: TopicIdPartition, role: T, leader_epoch: int) -> None:
         """Note a newer role of a replica that is not open."""
         known = self._partitions[partition]
         self._partitions[partition] = _Unserved(
             role, leader_epoch, known.reason, is_final=known.is_final and known.leader_epoch == leader_epoch
         )
 
-    def served(self, partition: TopicPartition) -> bool:
+    def served(self, partition: TopicIdPartition) -> bool:
         """Note that a replica is open. Return whether it was not."""
         return self._partitions.pop(partition, None) is not None
 
-    def forget(self, partition: TopicPartition) -> None:
+    def forget(self, partition: TopicIdPartition) -> None:
         """Forget a replica that this broker hosts no longer."""
         self._partitions.pop(partition, None)
         self._failures.pop(partition, None)
 
-    def due(self) -> dict[TopicPartition, T]:
+    def due(self) -> dict[TopicIdPartition, T]:
         """The replicas to open again now."""
         now_s = self._now_s()
         return {
@@ -100,6 +100,6 @@ class Unserved(Generic[T]):
             if not one.is_final and self._failures[partition].due_s <= now_s
         }
 
-    def reasons(self) -> dict[TopicPartition, str]:
+    def reasons(self) -> dict[TopicIdPartition, str]:
         """The reason of each replica that is not open."""
         return {partition: one.reason for partition, one in self._partitions.items()}

@@ -9,22 +9,22 @@ import click
 import kafkawire
 
 COMMANDS = {
-    "bench": "kafkawire.cli.bench",
-    "brokers": "kafkawire.cli.brokers",
-    "configs": "kafkawire.cli.configs",
-    "consume": "kafkawire.cli.consume",
-    "demo": "kafkawire.cli.demo",
-    "doctor": "kafkawire.cli.doctor",
-    "find": "kafkawire.cli.find",
-    "groups": "kafkawire.cli.groups",
-    "log-dirs": "kafkawire.cli.log_dirs",
-    "metadata": "kafkawire.cli.metadata",
-    "produce": "kafkawire.cli.produce",
-    "segments": "kafkawire.cli.segments",
-    "serve": "kafkawire.cli.serve",
-    "tier": "kafkawire.cli.tier",
-    "topics": "kafkawire.cli.topics",
-    "transactions": "kafkawire.cli.transactions",
+    "bench": "kafkawire.cli.bench.command",
+    "brokers": "kafkawire.cli.brokers.command",
+    "configs": "kafkawire.cli.configs.command",
+    "consume": "kafkawire.cli.consume.command",
+    "demo": "kafkawire.cli.demo.command",
+    "doctor": "kafkawire.cli.doctor.command",
+    "find": "kafkawire.cli.find.command",
+    "groups": "kafkawire.cli.groups.command",
+    "log-dirs": "kafkawire.cli.log_dirs.command",
+    "metadata": "kafkawire.cli.metadata.command",
+    "produce": "kafkawire.cli.produce.command",
+    "segments": "kafkawire.cli.segments.command",
+    "serve": "kafkawire.cli.serve.command",
+    "tier": "kafkawire.cli.tier.command",
+    "topics": "kafkawire.cli.topics.command",
+    "transactions": "kafkawire.cli.transactions.command",
 }
 
 

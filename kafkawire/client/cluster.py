@@ -80,13 +80,13 @@ class Cluster:
         self._known_leaders.clear()
         self._reached = self.bootstrap
 
-    async def within(self, timeout_s: float, work: Callable[[], Awaitable[_ValueT]]) -> _ValueT:
+    async def run_within(self, timeout_s: float, work: Callable[[], Awaitable[_ValueT]]) -> _ValueT:
         """Run `work` with a timeout. Raises ClientError after it."""
         with trio.move_on_after(timeout_s):
             return await work()
         raise ClientError(f"not done after {timeout_s:g} s, waiting for {self.waiting_for}")
 
-    async def persistently(self, work: Callable[[], Awaitable[_ValueT]]) -> _ValueT:
+    async def retrying(self, work: Callable[[], Awaitable[_ValueT]]) -> _ValueT:
         """Repeat `work` when a connection is lost, until the caller's deadline. It must be repeatable."""
         pause_s = RETRY_FIRST_S
         while True:
@@ -144,7 +144,9 @@ class Cluster:
         ask: Callable[[Connection, list[str]], Awaitable[Mapping[str, _ValueT | Refusal]]],
     ) -> dict[str, _ValueT | Refusal]:
         """Answers of the controller, which `ask` requests for these names."""
-        return await self._settled(list(dict.fromkeys(names)), self._asking(self._controller, ask), _CONTROLLER_COMES)
+        return await self._settled(
+            list(dict.fromkeys(names)), self._attempt_with(self._controller, ask), _CONTROLLER_COMES
+        )
 
     async def at_coordinators(
         self,
@@ -153,10 +155,10 @@ class Cluster:
         kind: Coordinated = Coordinated.GROUP,
     ) -> dict[str, _ValueT | Refusal]:
         """Answers of the coordinators of these groups or transactional ids; `ask` requests those of one coordinator."""
-        attempt = self._asking(partial(self._coordinators, kind), ask)
+        attempt = self._attempt_with(partial(self._coordinators, kind), ask)
         answers: dict[str, _ValueT | Refusal] = {}
-        for some in _portions(names, GROUPS_AT_ONCE):
-            answers.update(await self._settled(some, attempt, _COORDINATOR_COMES))
+        for portion in _portions(names, GROUPS_AT_ONCE):
+            answers.update(await self._settled(portion, attempt, _COORDINATOR_COMES))
         return answers
 
     async def at_leaders(
@@ -172,18 +174,18 @@ class Cluster:
         """
 
         async def ask_leader(
-            connection: Connection, theirs: list[TopicPartition]
+            connection: Connection, led: list[TopicPartition]
         ) -> Mapping[TopicPartition, _ValueT | Refusal]:
-            outcome = await ask(connection, theirs)
-            for one in theirs:
+            outcome = await ask(connection, led)
+            for one in led:
                 if isinstance(outcome.get(one), Refusal):  # perhaps the broker does not lead it any more
                     self._known_leaders.pop(one, None)
             return outcome
 
-        attempt = self._asking(self.leaders, ask_leader)
+        attempt = self._attempt_with(self.leaders, ask_leader)
         answers: dict[TopicPartition, _ValueT | Refusal] = {}
-        for some in _portions(partitions, PARTITIONS_AT_ONCE):
-            answers.update(await self._settled(some, attempt, transient, attempts_max))
+        for portion in _portions(partitions, PARTITIONS_AT_ONCE):
+            answers.update(await self._settled(portion, attempt, transient, attempts_max))
         return answers
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address | Refusal]:
@@ -204,7 +206,7 @@ class Cluster:
 
         return await self._settled(await self.brokers(), attempt, _COORDINATOR_COMES)
 
-    def _asking(
+    def _attempt_with(
         self,
         find: Callable[[list[_KeyT]], Awaitable[Mapping[_KeyT, Address | Refusal]]],
         ask: Callable[[Connection, list[_KeyT]], Awaitable[Mapping[_KeyT, _ValueT | Refusal]]],
@@ -213,14 +215,14 @@ class Cluster:
 
         async def attempt(pending: list[_KeyT]) -> dict[_KeyT, _ValueT | Refusal]:
             outcome: dict[_KeyT, _ValueT | Refusal] = {}
-            by_place: dict[Address, list[_KeyT]] = {}
+            by_address: dict[Address, list[_KeyT]] = {}
             for key, place in (await find(pending)).items():
                 if isinstance(place, Refusal):
                     outcome[key] = place
                 else:
-                    by_place.setdefault(place, []).append(key)
-            for address, theirs in by_place.items():
-                outcome.update(await ask(await self.broker(address), theirs))
+                    by_address.setdefault(place, []).append(key)
+            for address, own_keys in by_address.items():
+                outcome.update(await ask(await self.broker(address), own_keys))
             return outcome
 
         return attempt

@@ -115,14 +115,14 @@ class Consumer:
         self._isolation = isolation
         self._wait_ms = 0
 
-    def leave_read(self, ends: Mapping[TopicPartition, int]) -> None:
+    def drop_finished(self, ends: Mapping[TopicPartition, int]) -> None:
         """Stop reading partitions that are read up to these offsets."""
         for one in [one for one, position in self.positions.items() if position >= ends[one]]:
             del self.positions[one]
 
     async def poll(self) -> list[Batch]:
         """The next batches of any partition; an empty list if none comes for a while. Raises ClientError."""
-        outcomes = await self._cluster.persistently(
+        outcomes = await self._cluster.retrying(
             partial(self._cluster.at_leaders, self.positions, self._fetch, transient=_PASSES, attempts_max=None)
         )
         batches: list[Batch] = []
@@ -130,7 +130,7 @@ class Consumer:
             if not isinstance(outcome, Refusal):
                 batches += _without_aborted(_batches(one, self.positions[one], outcome.records), outcome.aborted)
             elif outcome.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                await self._come_back(one)
+                await self._return_into_log(one)
             else:
                 raise ClientError(f"{one}: {outcome}")
         for batch in batches:
@@ -151,10 +151,10 @@ class Consumer:
                         fetch_offset=self.positions[one],
                         partition_max_bytes=PARTITION_MAX_BYTES,
                     )
-                    for one in some
+                    for one in topic_partitions
                 ],
             )
-            for topic, some in by_topic(partitions)
+            for topic, topic_partitions in by_topic(partitions)
         ]
         request = FetchRequest(
             max_wait_ms=self._wait_ms,
@@ -174,7 +174,7 @@ class Consumer:
             for row in topic.partitions
         }
 
-    async def _come_back(self, one: TopicPartition) -> None:
+    async def _return_into_log(self, one: TopicPartition) -> None:
         """Move the position back into the log, after it has lost its start or, by an unclean election, its end."""
         position = self.positions[one]
         starts = await offsets_at(self._cluster, [one], EARLIEST)
@@ -193,19 +193,19 @@ def _without_aborted(batches: Iterable[Batch], aborted: Sequence[AbortedTransact
     Raises ClientError.
     """
     to_come = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
-    taken_back: set[int] = set()
+    aborted_ids: set[int] = set()
     for batch in batches:
         header = batch.header
         while to_come and to_come[-1].first_offset < header.next_offset:
-            taken_back.add(to_come.pop().producer_id)
+            aborted_ids.add(to_come.pop().producer_id)
         if header.is_control:
             try:
                 marker = parse_marker(header, batch.data)
             except CorruptMessage as error:
                 raise ClientError(f"{batch.partition}: the batch at offset {header.base_offset}: {error}") from error
             if marker is not None and marker.outcome is Outcome.ABORT:
-                taken_back.discard(header.producer_id)
-        is_aborted = header.is_transactional and header.producer_id in taken_back
+                aborted_ids.discard(header.producer_id)
+        is_aborted = header.is_transactional and header.producer_id in aborted_ids
         yield replace(batch, is_aborted=True) if is_aborted else batch
 
 

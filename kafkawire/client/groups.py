@@ -84,7 +84,7 @@ class Committed(NamedTuple):
 
 
 CommittedOffsets = dict[TopicPartition, Committed]
-Outcome = dict[TopicPartition, Refusal | None]  # None: done
+OffsetResults = dict[TopicPartition, Refusal | None]  # None: done
 
 
 async def list_groups(
@@ -111,8 +111,8 @@ async def list_groups(
 async def describe_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, Group | Refusal]:
     """Descriptions of groups; GROUP_ID_NOT_FOUND for unknown ones."""
 
-    async def ask(connection: Connection, theirs: list[str]) -> dict[str, Group | Refusal]:
-        answer = await connection.call(classic.DescribeGroupsRequest(groups=theirs), classic.DescribeGroupsResponse)
+    async def ask(connection: Connection, group_ids: list[str]) -> dict[str, Group | Refusal]:
+        answer = await connection.call(classic.DescribeGroupsRequest(groups=group_ids), classic.DescribeGroupsResponse)
         found = {one.group_id: _classic_group(one, connection.address) for one in answer.groups}
         others = [group_id for group_id, group in found.items() if _is_not_found(group)]
         if others and connection.supports(consumer.ConsumerGroupDescribeRequest):
@@ -172,8 +172,8 @@ def _consumer_group(one: consumer.DescribedGroup, coordinator: Address) -> Group
 async def committed_offsets(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, CommittedOffsets | Refusal]:
     """All committed offsets of these groups; none for an unknown group."""
 
-    async def ask(connection: Connection, theirs: list[str]) -> dict[str, CommittedOffsets | Refusal]:
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=one, topics=None) for one in theirs])
+    async def ask(connection: Connection, group_ids: list[str]) -> dict[str, CommittedOffsets | Refusal]:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=one, topics=None) for one in group_ids])
         # Version 8 takes several groups (KIP-709), version 10 names topics by their ids.
         answer = await connection.call(request, OffsetFetchResponse, at_least=8, at_most=9)
         return {one.group_id: _committed(one) for one in answer.groups}
@@ -192,10 +192,12 @@ def _committed(one: OffsetFetchResponseGroup) -> CommittedOffsets | Refusal:
     }
 
 
-async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> Outcome | Refusal:
+async def commit_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> OffsetResults | Refusal:
     """Commit offsets as a client outside the group. UNKNOWN_MEMBER_ID if the group has members."""
 
-    async def ask(connection: Connection, theirs: list[str]) -> dict[str, Outcome | Refusal]:
+    async def ask(connection: Connection, group_ids: list[str]) -> dict[str, OffsetResults | Refusal]:
         topics = [
             OffsetCommitRequestTopic(
                 name=topic,
@@ -215,15 +217,18 @@ async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Topic
     return (await cluster.at_coordinators([group_id], ask))[group_id]
 
 
-async def delete_offsets(cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]) -> Outcome | Refusal:
+async def delete_offsets(
+    cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]
+) -> OffsetResults | Refusal:
     """Delete committed offsets. GROUP_SUBSCRIBED_TO_TOPIC if members of the group read the topic."""
 
-    async def ask(connection: Connection, theirs: list[str]) -> dict[str, Outcome | Refusal]:
+    async def ask(connection: Connection, group_ids: list[str]) -> dict[str, OffsetResults | Refusal]:
         topics = [
             OffsetDeleteRequestTopic(
-                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=one.partition) for one in some]
+                name=topic,
+                partitions=[OffsetDeleteRequestPartition(partition_index=one.partition) for one in topic_partitions],
             )
-            for topic, some in by_topic(partitions)
+            for topic, topic_partitions in by_topic(partitions)
         ]
         answer = await connection.call(OffsetDeleteRequest(group_id=group_id, topics=topics), OffsetDeleteResponse)
         return {group_id: refusal(answer.error_code) if answer.error_code else _outcome(answer.topics)}
@@ -233,7 +238,7 @@ async def delete_offsets(cluster: Cluster, group_id: str, partitions: Collection
 
 def _outcome(
     topics: Iterable[OffsetCommitResponseTopic] | Iterable[OffsetDeleteResponseTopic],
-) -> Outcome | Refusal:
+) -> OffsetResults | Refusal:
     """Results by partition.
 
     If all have the same error, it is one Refusal: it concerns the group, and may be transient.
@@ -250,8 +255,8 @@ def _outcome(
 async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, Refusal | None]:
     """Delete groups with their offsets; None for success."""
 
-    async def ask(connection: Connection, theirs: list[str]) -> dict[str, Refusal | None]:
-        answer = await connection.call(DeleteGroupsRequest(groups_names=theirs), DeleteGroupsResponse)
+    async def ask(connection: Connection, group_ids: list[str]) -> dict[str, Refusal | None]:
+        answer = await connection.call(DeleteGroupsRequest(groups_names=group_ids), DeleteGroupsResponse)
         return {one.group_id: refusal(one.error_code) if one.error_code else None for one in answer.results}
 
     return await cluster.at_coordinators(group_ids, ask)

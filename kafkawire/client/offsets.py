@@ -32,15 +32,16 @@ async def offsets_at(
 ) -> dict[TopicPartition, int | Refusal]:
     """First offsets with that timestamp in ms or a later one; EARLIEST and LATEST are the ends for consumers."""
 
-    async def ask(connection: Connection, theirs: list[TopicPartition]) -> dict[TopicPartition, int | Refusal]:
+    async def ask(connection: Connection, partitions: list[TopicPartition]) -> dict[TopicPartition, int | Refusal]:
         topics = [
             ListOffsetsTopic(
                 name=topic,
                 partitions=[
-                    ListOffsetsPartition(partition_index=one.partition, timestamp=timestamp_ms) for one in some
+                    ListOffsetsPartition(partition_index=one.partition, timestamp=timestamp_ms)
+                    for one in topic_partitions
                 ],
             )
-            for topic, some in by_topic(theirs)
+            for topic, topic_partitions in by_topic(partitions)
         ]
         request = ListOffsetsRequest(replica_id=_CONSUMER_REPLICA_ID, isolation_level=isolation, topics=topics)
         answer = await connection.call(request, ListOffsetsResponse)

@@ -17,4 +17,7 @@ class TopicPartition(NamedTuple):
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
     """Partitions grouped by topic, sorted."""
-    return [(topic, list(some)) for topic, some in groupby(sorted(partitions), lambda one: one.topic)]
+    return [
+        (topic, list(topic_partitions))
+        for topic, topic_partitions in groupby(sorted(partitions), lambda one: one.topic)
+    ]

@@ -70,13 +70,13 @@ class Producer:
         partition are not sent. Raises ClientError.
         """
         if self._identity is None:
-            self._identity = await self._cluster.persistently(self._begin)
+            self._identity = await self._cluster.retrying(self._begin)
         sending = _Sending(records, self._codec, self._identity, self._sequences, on_stored)
 
         async def send_the_rest() -> dict[TopicPartition, int | Refusal]:
             return await self._cluster.at_leaders(sending.rest, sending.ask, transient=_PASSES, attempts_max=None)
 
-        outcomes = await self._cluster.persistently(send_the_rest)
+        outcomes = await self._cluster.retrying(send_the_rest)
         return {**sending.first_offsets, **outcomes}
 
     async def _begin(self) -> tuple[int, int]:
@@ -120,10 +120,12 @@ class _Sending:
         """Partitions whose records are not all stored."""
         return list(self._parts)
 
-    async def ask(self, connection: Connection, theirs: list[TopicPartition]) -> dict[TopicPartition, int | Refusal]:
+    async def ask(
+        self, connection: Connection, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int | Refusal]:
         """Send the parts of these partitions to their leader, one after the other."""
         outcomes: dict[TopicPartition, int | Refusal] = {}
-        pending = theirs
+        pending = partitions
         while pending:
             answers = await _produce(connection, {one: self._batches[one] for one in pending})
             found = {one: self._note(one, answers[one]) for one in pending if one in answers}

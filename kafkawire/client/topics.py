@@ -40,14 +40,14 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-Outcomes = dict[str, Refusal | None]  # None: done
+TopicResults = dict[str, Refusal | None]  # None: done
 
 
-async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False) -> Outcomes:
+async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False) -> TopicResults:
     """Create topics; with `validate_only` only validate the request."""
     wanted = {topic.name: topic for topic in topics}
 
-    async def ask(connection: Connection, names: list[str]) -> Outcomes:
+    async def ask(connection: Connection, names: list[str]) -> TopicResults:
         request = CreateTopicsRequest(
             topics=[_creatable(wanted[name]) for name in names],
             timeout_ms=BROKER_TIMEOUT_MS,
@@ -92,10 +92,12 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     )
 
 
-async def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool = False) -> Outcomes:
+async def create_partitions(
+    cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool = False
+) -> TopicResults:
     """Increase the partitions of topics to these total counts."""
 
-    async def ask(connection: Connection, names: list[str]) -> Outcomes:
+    async def ask(connection: Connection, names: list[str]) -> TopicResults:
         rows = [CreatePartitionsTopic(name=name, count=counts[name], assignments=None) for name in names]
         request = CreatePartitionsRequest(topics=rows, timeout_ms=BROKER_TIMEOUT_MS, validate_only=validate_only)
         answer = await connection.call(request, CreatePartitionsResponse)
@@ -104,12 +106,12 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, vali
     return await cluster.at_controller(counts, ask)
 
 
-async def delete_topics(cluster: Cluster, names: Iterable[str]) -> Outcomes:
+async def delete_topics(cluster: Cluster, names: Iterable[str]) -> TopicResults:
     """Delete topics with all their records."""
 
-    async def ask(connection: Connection, some: list[str]) -> Outcomes:
+    async def ask(connection: Connection, names: list[str]) -> TopicResults:
         request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in some], topic_names=some, timeout_ms=BROKER_TIMEOUT_MS
+            topics=[DeleteTopicState(name=name) for name in names], topic_names=names, timeout_ms=BROKER_TIMEOUT_MS
         )
         answer = await connection.call(request, DeleteTopicsResponse)
         return {one.name: _outcome(one.error_code, one.error_message) for one in answer.responses if one.name}

@@ -101,8 +101,8 @@ async def list_transactions(
 async def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) -> dict[str, Transaction | Refusal]:
     """Descriptions of transactions; TRANSACTIONAL_ID_NOT_FOUND for unknown ids."""
 
-    async def ask(connection: Connection, theirs: list[str]) -> dict[str, Transaction | Refusal]:
-        request = DescribeTransactionsRequest(transactional_ids=theirs)
+    async def ask(connection: Connection, keys: list[str]) -> dict[str, Transaction | Refusal]:
+        request = DescribeTransactionsRequest(transactional_ids=keys)
         answer = await connection.call(request, DescribeTransactionsResponse)
         return {one.transactional_id: _transaction(one, connection.address) for one in answer.transaction_states}
 
@@ -128,7 +128,7 @@ async def open_transactions(cluster: Cluster, partition: TopicPartition) -> list
     """Open transactions as the partition's leader knows them, the oldest first."""
 
     async def ask(
-        connection: Connection, theirs: list[TopicPartition]
+        connection: Connection, keys: list[TopicPartition]
     ) -> dict[TopicPartition, list[OpenTransaction] | Refusal]:
         topic = TopicRequest(name=partition.topic, partition_indexes=[partition.partition])
         answer = await connection.call(DescribeProducersRequest(topics=[topic]), DescribeProducersResponse)
@@ -159,7 +159,7 @@ def _open(partition: TopicPartition, row: PartitionResponse) -> list[OpenTransac
 async def abort_transaction(cluster: Cluster, one: OpenTransaction) -> Refusal | None:
     """Abort a transaction in its partition only; its coordinator is not asked. None for success."""
 
-    async def ask(connection: Connection, theirs: list[TopicPartition]) -> dict[TopicPartition, Refusal | None]:
+    async def ask(connection: Connection, keys: list[TopicPartition]) -> dict[TopicPartition, Refusal | None]:
         marker = WritableTxnMarker(
             producer_id=one.producer_id,
             producer_epoch=one.producer_epoch,

@@ -245,26 +245,26 @@ OLDER_NAMES: Final[dict[str, str]] = {
 
 
 def load(
-    properties: Mapping[str, str], origins: Mapping[str, str] = _NOTHING, of_all: Collection[str] = ()
+    properties: Mapping[str, str], origins: Mapping[str, str] = _NOTHING, cluster_wide: Collection[str] = ()
 ) -> tuple[Config, list[str]]:
     """Read properties into a Config and a list of warnings.
 
-    `origins` gives the places of keys, `of_all` the keys that are set for all brokers at run time.
+    `origins` gives the places of keys, `cluster_wide` the keys that are set for all brokers at run time.
 
     Errors: ConfigError, one line naming the key, for a bad value or a value that is not built yet.
     """
     try:
         values = _values(properties)
         config = _without_controllers(Config(**values, given=dict(properties)))
-        _check(config, {key: value for key, value in properties.items() if key not in of_all})
-        strangers = {
-            key: _stranger(key, value)
+        _check(config, {key: value for key, value in properties.items() if key not in cluster_wide})
+        unknown_keys = {
+            key: _unknown_key_remark(key, value)
             for key, value in properties.items()
             if OLDER_NAMES.get(key, key) not in KNOWN_KEYS
         }
     except ConfigError as error:
         raise ConfigError(_at(origins, error.key, str(error)), error.key) from None
-    remarks = [*strangers.items(), *(("listeners", remark) for remark in _unopened(values))]
+    remarks = [*unknown_keys.items(), *(("listeners", remark) for remark in _unopened(values))]
     return config, [_at(origins, key, remark) for key, remark in remarks]
 
 
@@ -296,18 +296,18 @@ def read_value(key: Key, value: str, given: str = "") -> Any:
         raise ConfigError(f"{key.assigned(name, value)}: {error}", name) from None
 
 
-def _stranger(key: str, value: str) -> str:
+def _unknown_key_remark(key: str, value: str) -> str:
     """The reason why a foreign key has no effect. Raises ConfigError if it must have one."""
     if key in RETIRED_KEYS:
-        as_today, why, instead = RETIRED_KEYS[key]
+        as_today, reason, instead = RETIRED_KEYS[key]
         if value.strip() != as_today:
             raise ConfigError(f"{key}: only {as_today} is supported; {instead}", key)
-        return f"{key} has no effect: {why}"
+        return f"{key} has no effect: {reason}"
     if key in HARMLESS_KEYS:
         return f"{key} has no effect here: {HARMLESS_KEYS[key]}"
-    for beginning, why in REFUSED_KEYS.items():
-        if key.startswith(beginning):
-            raise ConfigError(f"{key}: {why}", key)
+    for prefix, reason in REFUSED_KEYS.items():
+        if key.startswith(prefix):
+            raise ConfigError(f"{key}: {reason}", key)
     return f"{one_line(key) or repr(key)} is not a key of this broker"
 
 

@@ -53,7 +53,7 @@ class EffectiveConfigs:
         self._own = _usable(broker_configs.get(self._node_id, _NOTHING), is_default=False)
         self._all = _usable(broker_configs.get(CLUSTER_DEFAULT, _NOTHING), is_default=True)
         self._texts = _overlaid(self._static, self._all, self._own)
-        self.config, _ = load(self._texts, of_all=self._all.keys() | self._own.keys())
+        self.config, _ = load(self._texts, cluster_wide=self._all.keys() | self._own.keys())
         defaults = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
         self._log_defaults = LogConfig(**_fields(defaults))
         self._unset = {name: self._topic_entry(key, defaults[name], is_own=False) for name, key in TOPIC_KEYS.items()}
@@ -205,9 +205,9 @@ class EffectiveConfigs:
         """
         for name, value in configs.items():
             _validate_broker_key(name, value, is_default=is_default)
-        own, of_all = (self._own, configs) if is_default else (configs, self._all)
+        own, cluster_wide = (self._own, configs) if is_default else (configs, self._all)
         try:
-            load(_overlaid(self._static, of_all, own), of_all=of_all.keys() - own.keys())
+            load(_overlaid(self._static, cluster_wide, own), cluster_wide=cluster_wide.keys() - own.keys())
         except ConfigError as error:
             raise InvalidTopicRequest(f"Invalid dynamic configuration: {error}") from None
 
@@ -267,8 +267,8 @@ def _validate_broker_key(name: str, value: str, *, is_default: bool) -> None:
         raise InvalidTopicRequest(f"Cannot update these configs dynamically: [{name}]")
     if key.update is Update.PER_BROKER:
         if is_default:
-            told = "Cannot update these configs at default cluster level, broker id must be specified"
-            raise InvalidTopicRequest(f"{told}: [{name}]")
+            message = "Cannot update these configs at default cluster level, broker id must be specified"
+            raise InvalidTopicRequest(f"{message}: [{name}]")
         raise InvalidConfig(f"{name} cannot be changed while the broker runs yet")
     try:
         read_value(key, value)

@@ -44,7 +44,7 @@ class LogLevels:
         assert logger != ROOT, "root has no other to follow"
         self._own.pop(logger, None)
 
-    def tells(self, module: str, method: str) -> bool:
+    def allows(self, module: str, method: str) -> bool:
         """Whether a line of `module`, logged by `method`, is written."""
         return SEVERITY_OF_METHOD[method] >= SEVERITIES[self.of(module.partition(".")[0])]
 

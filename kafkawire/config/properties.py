@@ -93,32 +93,32 @@ def parse(content: str, name: str) -> Iterator[tuple[str, str, str]]:
 
 def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
     """Logical lines: without blank lines and comments; lines that a backslash continues are joined."""
-    begun, first = "", 0
+    continued, first = "", 0
     for number, raw in enumerate(_LINE_END.split(content), start=1):
         line = raw.lstrip(_WHITE)
-        if not begun:
+        if not continued:
             first = number
             if line.startswith(("#", "!")):
                 continue  # a comment ends with its line, even after a backslash
-        line = begun + line
+        line = continued + line
         # Backslashes in pairs stand for themselves.
         is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        begun = line[:-1] if is_continued else ""
+        continued = line[:-1] if is_continued else ""
         if line and not is_continued:
             yield first, line
-    if begun:
-        yield first, begun
+    if continued:
+        yield first, continued
 
 
 def _unescaped(text: str, origin: str) -> str:
     r"""Raises ConfigError for a \u without four hex digits, and for half a character."""
 
-    def meant(escape: re.Match[str]) -> str:
+    def replacement(escape: re.Match[str]) -> str:
         if escape[0] == r"\u":
             raise ConfigError(rf"{origin}: \u needs four hex digits; a backslash is written twice")
         return chr(int(escape[1], 16)) if escape[1] else _ESCAPED.get(escape[0][1], escape[0][1])
 
-    found = _ESCAPE.sub(meant, text)
+    found = _ESCAPE.sub(replacement, text)
     try:
         return found.encode("utf-16", "surrogatepass").decode("utf-16")  # \u is a unit of UTF-16, as in Java
     except UnicodeDecodeError:

@@ -64,7 +64,7 @@ class TierConfig(CoordinatorConfig):
     tier_cache_dir: Path | None = setting(
         "tier.cache.dir", read.directory, "",
         "A directory of its own for parts of segments that were read from remote storage. Not set: tier-cache in the "
-        "first of log.dirs. **Its content is deleted at each start.**",
+        "first of log.dirs. Its content is deleted at each start.",
     )  # fmt: skip
     tier_cache_size_bytes: int = setting(
         "tier.cache.size.bytes", read.long(0), str(1024 * MIB),

@@ -60,11 +60,11 @@ def _row(name: str, reader: Reader, field: str | None, documentation: str, *defa
     sources = []
     for place, one in enumerate(defaults):
         own = one.reader or (reader if one.value is not None else optional(reader))
-        told = f"Of topics that do not set {name}. {documentation}"
+        key_documentation = f"The default of topics that do not set {name}. {documentation}"
         if place:
-            told = f"What {defaults[0].name} is when that is not set. {documentation}"
+            key_documentation = f"What {defaults[0].name} is when that is not set. {documentation}"
         update = Update.READ_ONLY if place else Update.CLUSTER_WIDE
-        sources.append(Source(Key(one.name, own, one.value, told, update, field is not None), one.factor))
+        sources.append(Source(Key(one.name, own, one.value, key_documentation, update, field is not None), one.factor))
     return TopicKey(name, reader, field, documentation, tuple(sources))
 
 
@@ -235,8 +235,8 @@ _REPLICATION: Final = (
     ),
     _row(
         "unclean.leader.election.enable", boolean, "may_elect_unclean",
-        "Whether a replica outside the ISR and the ELR may become leader when no other replica is available. **This "
-        "can lose acknowledged records.**",
+        "Whether a replica outside the ISR and the ELR may become leader when no other replica is available. This "
+        "can lose acknowledged records.",
         Default("unclean.leader.election.enable", "false"),
     ),
     _alone(

@@ -8,7 +8,7 @@ from kafkawire.requests.context import ANONYMOUS, RequestContext
 from kafkawire.requests.dispatch import Dispatched
 from kafkawire.requests.failures import answer_failure
 from kafkawire.requests.headers import decode_request_header
-from kafkawire.requests.pending_reply import answered
+from kafkawire.requests.pending_reply import immediate_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ class Arrival(NamedTuple):
     now_s: float
 
 
-def generally(
+def on_general_path(
     broker: BrokerInterfaces,
     api: Api,
     arrival: Arrival,
@@ -47,14 +47,14 @@ def generally(
     try:
         second_stage = finish(context, request)
     except Exception as error:
-        second_stage = answered(answer_failure(api, context, request, error))
+        second_stage = immediate_reply(answer_failure(api, context, request, error))
     return Dispatched(api, context, request, second_stage)
 
 
-def failed(broker: BrokerInterfaces, api: Api, arrival: Arrival, error: Exception) -> Dispatched:
+def fail_on_general_path(broker: BrokerInterfaces, api: Api, arrival: Arrival, error: Exception) -> Dispatched:
     """Continue a failed request in the general path."""
 
     def fail(context: RequestContext, request: Any) -> PendingReply[Any]:
         raise error
 
-    return generally(broker, api, arrival, fail)
+    return on_general_path(broker, api, arrival, fail)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from kafkawire.fast_path.fetch_reply import pack_reply
-from kafkawire.fast_path.fetch_shape import AskedFetch, read_request
+from kafkawire.fast_path.fetch_shape import DecodedFetch, read_request
 from kafkawire.fetching.work import TARGETS_PER_TURN, FetchResults, begin_fetch
 from kafkawire.handlers.fetch import FIRST_VERSION_WITH_IDS, respond, respond_in_turns
 from kafkawire.messages.fetch import API_KEY, FetchRequest, FetchResponse
@@ -42,8 +42,8 @@ class FetchFastPath:
         self._api = api
 
     def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
-        asked = read_request(frame)
-        if asked is None:
+        request = read_request(frame)
+        if request is None:
             return None
         counters = self._broker.metrics.by_api[API_KEY]
         counters.requests += 1
@@ -53,7 +53,7 @@ class FetchFastPath:
         context = RequestContext(
             self._broker, connection, API_KEY, frame[3], correlation_id, None, (), now_s, principal
         )
-        return FastFetch(self._api, context, frame, asked)
+        return FastFetch(self._api, context, frame, request)
 
 
 class FastFetch:
@@ -62,17 +62,17 @@ class FastFetch:
     The frame is small (FRAME_SIZE_MAX_BYTES). It is kept for the case of a failure, and is not counted.
     """
 
-    __slots__ = ("_api", "_asked", "_context", "_frame", "_segments", "is_settled")
+    __slots__ = ("_api", "_context", "_frame", "_request", "_segments", "is_settled")
 
     two_stage: Final = False
     holds_frame: Final = False
     deadline_s: Final = inf
 
-    def __init__(self, api: Api, context: RequestContext, frame: bytearray, asked: AskedFetch) -> None:
+    def __init__(self, api: Api, context: RequestContext, frame: bytearray, request: DecodedFetch) -> None:
         self._api = api
         self._context = context
         self._frame = frame
-        self._asked = asked
+        self._request = request
         self._segments: list[Segment] = []
         self.is_settled = False
 
@@ -86,16 +86,16 @@ class FastFetch:
         """Do nothing: a Fetch waits for no other replica."""
 
     def begin(self) -> Awaitable[None] | None:
-        context, asked = self._context, self._asked
+        context, request = self._context, self._request
         by_id = context.api_version >= FIRST_VERSION_WITH_IDS
         try:
-            begun = begin_fetch(context, asked, asked.targets, asked.forgotten, by_id=by_id)
-            if isinstance(begun, ErrorCode):
-                self._answer_generally(FetchResponse(error_code=begun))
-            elif isinstance(begun, FetchResults):
-                self._answer(begun)
+            started = begin_fetch(context, request, request.targets, request.forgotten, by_id=by_id)
+            if isinstance(started, ErrorCode):
+                self._encode_reply(FetchResponse(error_code=started))
+            elif isinstance(started, FetchResults):
+                self._answer(started)
             else:
-                return self._answer_later(begun)
+                return self._answer_later(started)
         except Exception as error:
             self._fail(error)
         return None
@@ -107,28 +107,28 @@ class FastFetch:
 
     async def _answer_later(self, work: Awaitable[FetchResults]) -> None:
         try:
-            told = await work
-            if len(told.outcomes) > TARGETS_PER_TURN:
-                self._answer_generally(await respond_in_turns(self._context, told))
+            results = await work
+            if len(results.outcomes) > TARGETS_PER_TURN:
+                self._encode_reply(await respond_in_turns(self._context, results))
             else:
-                self._answer(told)
+                self._answer(results)
         except Exception as error:
             self._fail(error)
 
-    def _answer(self, told: FetchResults) -> None:
+    def _answer(self, results: FetchResults) -> None:
         context = self._context
         correlation_id = bytes(self._frame[CORRELATION_ID_AT:CLIENT_ID_AT])
-        segments = pack_reply(correlation_id, context.api_version, told)
+        segments = pack_reply(correlation_id, context.api_version, results)
         if segments is None:
-            self._answer_generally(respond(context, told))
+            self._encode_reply(respond(context, results))
             return
-        for target, outcome in told.outcomes:
+        for target, outcome in results.outcomes:
             if not isinstance(outcome, ErrorCode) and outcome.size_bytes:
                 context.broker.metrics.by_topic[target.topic].bytes_out += outcome.size_bytes
         self._segments = segments
         self.is_settled = True
 
-    def _answer_generally(self, response: Response) -> None:
+    def _encode_reply(self, response: Response) -> None:
         context = self._context
         header = response_header(API_KEY, context.api_version, context.correlation_id)
         self._segments = [header, *response.encode(context.api_version)]
@@ -139,4 +139,4 @@ class FastFetch:
         header, body_start = decode_request_header(self._frame)
         context.client_id = header.client_id
         request = FetchRequest.decode(self._frame, header.api_version, body_start)
-        self._answer_generally(answer_failure(self._api, context, request, error))
+        self._encode_reply(answer_failure(self._api, context, request, error))

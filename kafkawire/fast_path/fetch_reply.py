@@ -36,17 +36,17 @@ _ROW_11: Final = Struct(">ihqqqiii")
 _ROW_12: Final = Struct(">ihqqqBi")
 
 
-def pack_reply(correlation_id: bytes, version: int, told: FetchResults) -> list[Segment] | None:
+def pack_reply(correlation_id: bytes, version: int, results: FetchResults) -> list[Segment] | None:
     """Segments of the reply, without its size; None if it needs more than records and positions of the log."""
     rows: list[Row] = []
-    for target, result in told.outcomes:
+    for target, result in results.outcomes:
         if isinstance(result, ErrorCode) or result.diverging is not None or result.aborted:
             return None
         rows.append((target, result))
     reply = _Reply(correlation_id)
     topics = [(name, list(of_topic)) for name, of_topic in groupby(rows, _topic_of)]
     pack = _pack_flexible if version >= FetchResponse.FLEXIBLE_FROM else _pack_classic
-    pack(reply, told.session_id, topics)
+    pack(reply, results.session_id, topics)
     return reply.segments()
 
 

@@ -34,7 +34,7 @@ _FIRST_VERSION_WITHOUT_REPLICA_IDS: Final = 15
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
-_ASKED: Final = Struct(">iiibii")  # max wait, min bytes, max bytes, isolation level, session id and epoch
+_FIELDS: Final = Struct(">iiibii")  # max wait, min bytes, max bytes, isolation level, session id and epoch
 
 # Row of a partition: index, leader epoch, offset, from version 12 on the last fetched epoch, then a replica's log
 # start (skipped), max bytes, and from version 12 on the number of tagged fields.
@@ -46,8 +46,8 @@ class UnusualError(Exception):
     """A request that this module does not decode."""
 
 
-class AskedFetch(NamedTuple):
-    """Decoded fields of a request; see `kafkawire.fetching.work.Asked`."""
+class DecodedFetch(NamedTuple):
+    """Decoded fields of a request; see `kafkawire.fetching.work.FetchParameters`."""
 
     targets: list[FetchTarget]
     forgotten: list[TargetKey]
@@ -59,7 +59,7 @@ class AskedFetch(NamedTuple):
     session_epoch: int
 
 
-def read_request(frame: bytearray) -> AskedFetch | None:
+def read_request(frame: bytearray) -> DecodedFetch | None:
     """Decode the request; None if it is left to the general path, or invalid."""
     version = frame[3]
     if frame[2] or not _FIRST_VERSION <= version <= _LAST_VERSION or len(frame) > FRAME_SIZE_MAX_BYTES:
@@ -71,12 +71,12 @@ def read_request(frame: bytearray) -> AskedFetch | None:
         return None
 
 
-def _read(reader: _Reader, version: int) -> AskedFetch:
+def _read(reader: _Reader, version: int) -> DecodedFetch:
     reader.short_text()  # the client's id
     reader.skip_tags()
     if version < _FIRST_VERSION_WITHOUT_REPLICA_IDS and reader.read(_INT32)[0] >= 0:
         raise UnusualError  # from version 15 on it is a tagged field
-    asked = reader.read(_ASKED)
+    fields = reader.read(_FIELDS)
     by_id = version >= FIRST_VERSION_WITH_IDS
     targets: dict[TargetKey, FetchTarget] = {}  # each partition once; the last entry counts
     room = PARTITIONS_MAX
@@ -94,7 +94,7 @@ def _read(reader: _Reader, version: int) -> AskedFetch:
     reader.text()  # the rack
     reader.skip_tags()
     reader.check_end()
-    return AskedFetch(list(targets.values()), forgotten, *asked)
+    return DecodedFetch(list(targets.values()), forgotten, *fields)
 
 
 def _read_topic(reader: _Reader, version: int, found: dict[TargetKey, FetchTarget], *, by_id: bool) -> int:

@@ -35,7 +35,7 @@ _SAMPLE: Final = (
 )  # an offset that occurs nowhere else in a reply: no text has this byte, no index this length
 
 
-class AskedPartition(NamedTuple):
+class DecodedPartition(NamedTuple):
     """Partition of a request, and the position of its offset in the reply."""
 
     topic: str
@@ -45,11 +45,11 @@ class AskedPartition(NamedTuple):
     reply_at: int
 
 
-class Asked(NamedTuple):
+class DecodedListOffsets(NamedTuple):
     """Decoded request."""
 
     topics: Sequence[str]
-    partitions: Sequence[AskedPartition]
+    partitions: Sequence[DecodedPartition]
     isolation: Isolation
     has_epochs: bool  # whether the reply has leader epochs
     sample: bytes  # the reply, with sample offsets
@@ -59,11 +59,11 @@ class Asked(NamedTuple):
         """The reply with the found offsets, without its size."""
         reply = bytearray(self.sample)
         reply[: len(correlation_id)] = correlation_id
-        for asked, one in zip(self.partitions, found, strict=True):
+        for partition, one in zip(self.partitions, found, strict=True):
             if self.has_epochs:
-                _OFFSET_AND_EPOCH.pack_into(reply, asked.reply_at, one.offset, one.leader_epoch)
+                _OFFSET_AND_EPOCH.pack_into(reply, partition.reply_at, one.offset, one.leader_epoch)
             else:
-                _OFFSET.pack_into(reply, asked.reply_at, one.offset)
+                _OFFSET.pack_into(reply, partition.reply_at, one.offset)
         return reply
 
 
@@ -72,45 +72,45 @@ class RequestShape:
 
     def __init__(self, version: int) -> None:
         self._version = version
-        self._learned: dict[bytes, Asked] = {}
+        self._learned: dict[bytes, DecodedListOffsets] = {}
         no_tags = 3 if version >= ListOffsetsRequest.FLEXIBLE_FROM else 0  # of the partition, the topic, the request
         behind = no_tags + (4 if version >= _FIRST_VERSION_WITH_TIMEOUT else 0)
         self._last_spec = slice(-8 - behind, -behind or None)
 
-    def read(self, frame: bytearray) -> Asked | None:
+    def read(self, frame: bytearray) -> DecodedListOffsets | None:
         """The decoded request; None if it asks for more than ends. Mostly its last timestamp shows that."""
         if bytes(frame[self._last_spec]) not in _PACKED_ENDS or len(frame) > CLIENT_ID_AT + SIZE_MAX_BYTES:
             return None
-        said = bytes(frame[CLIENT_ID_AT:])
-        return self._learned.get(said) or self._learn(frame, said)
+        key = bytes(frame[CLIENT_ID_AT:])
+        return self._learned.get(key) or self._learn(frame, key)
 
-    def _learn(self, frame: bytearray, said: bytes) -> Asked | None:
+    def _learn(self, frame: bytearray, key: bytes) -> DecodedListOffsets | None:
         try:
             _, body_start = decode_request_header(frame)
             request = ListOffsetsRequest.decode(frame, self._version, body_start, cap=INLINE_ELEMENTS_MAX)
         except DecodeError:
             return None
-        asked = _asked(request, self._version)
-        if asked is not None:
-            learn(self._learned, said, asked)
-        return asked
+        decoded = _decoded(request, self._version)
+        if decoded is not None:
+            learn(self._learned, key, decoded)
+        return decoded
 
 
-def _asked(request: ListOffsetsRequest, version: int) -> Asked | None:
+def _decoded(request: ListOffsetsRequest, version: int) -> DecodedListOffsets | None:
     """The decoded request; None if it asks for more than ends, for nothing, or for a partition twice."""
-    asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
-    is_twice = len({(topic, one.partition_index) for topic, one in asked}) < len(asked)
-    if not asked or is_twice or any(one.timestamp not in _ENDS for _, one in asked):
+    rows = [(topic.name, one) for topic in request.topics for one in topic.partitions]
+    is_twice = len({(topic, one.partition_index) for topic, one in rows}) < len(rows)
+    if not rows or is_twice or any(one.timestamp not in _ENDS for _, one in rows):
         return None
     sample, at = _sample_reply(request, version), 0
-    partitions: list[AskedPartition] = []
-    for topic, one in asked:
+    partitions: list[DecodedPartition] = []
+    for topic, one in rows:
         at = sample.index(_SAMPLE, at)
-        partitions.append(AskedPartition(topic, one.partition_index, one.current_leader_epoch, one.timestamp, at))
+        partitions.append(DecodedPartition(topic, one.partition_index, one.current_leader_epoch, one.timestamp, at))
         at += len(_SAMPLE)
     topics = list(dict.fromkeys(topic.name for topic in request.topics))
     has_epochs, is_replica = version >= _FIRST_VERSION_WITH_EPOCHS, request.replica_id >= 0
-    return Asked(topics, partitions, isolation_of(request), has_epochs, sample, is_replica)
+    return DecodedListOffsets(topics, partitions, isolation_of(request), has_epochs, sample, is_replica)
 
 
 def _sample_reply(request: ListOffsetsRequest, version: int) -> bytes:

@@ -1,6 +1,6 @@
 """OffsetCommit of existing partitions of topics that all may be read.
 
-The committer is known by the request's bytes (`beginning`). The offsets are read, and the reply is made, without
+The committer is known by the request's bytes (`request_prefix`). The offsets are read, and the reply is made, without
 messages. Refusals of the group or of single offsets, and failures, go to the general path with the same outcome.
 """
 
@@ -13,11 +13,11 @@ import trio
 
 from coordinator.errors import GroupError
 from coordinator.groups.api import Claim
-from kafkawire.fast_path.fallback import Arrival, failed, generally
+from kafkawire.fast_path.fallback import Arrival, fail_on_general_path, on_general_path
 from kafkawire.fast_path.offset_commit_shape import FIRST_VERSION_WITH_EPOCH, CommitShape, OtherShape
-from kafkawire.fast_path.offset_commit_single import Singles
+from kafkawire.fast_path.offset_commit_single import SingleCommits
 from kafkawire.fast_path.request_prefix import RequestPrefixes
-from kafkawire.fast_path.started_request import BegunRequest
+from kafkawire.fast_path.started_request import FastRequest
 from kafkawire.handlers.offset_commit import commit, reply_about
 from kafkawire.messages.offset_commit import API_KEY, OffsetCommitRequest
 from kafkawire.requests.context import ANONYMOUS, Operation, ResourceType
@@ -27,8 +27,8 @@ from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.api import ClusterImage, Pending, TopicInfo
-    from kafkawire.fast_path.offset_commit_shape import Asked
+    from coordinator.api import ClusterImage, Future, TopicInfo
+    from kafkawire.fast_path.offset_commit_shape import DecodedCommit
     from kafkawire.requests.api import Api
     from kafkawire.requests.context import BrokerInterfaces
     from kafkawire.requests.started import Reply, StartedRequest
@@ -46,9 +46,9 @@ class Committer(NamedTuple):
 class _Shapes(NamedTuple):
     """Shapes of one version."""
 
-    beginnings: RequestPrefixes[Committer]
+    prefixes: RequestPrefixes[Committer]
     topics: CommitShape
-    singles: Singles[Committer] | None
+    singles: SingleCommits[Committer] | None
 
 
 class OffsetCommitFastPath:
@@ -70,19 +70,19 @@ class OffsetCommitFastPath:
         found = (shapes.singles and shapes.singles.read(frame)) or self._read(shapes, frame)
         return None if found is None else self._start(Arrival(frame, connection, now_s), *found)
 
-    def _read(self, shapes: _Shapes, frame: bytearray) -> tuple[Committer, Asked] | None:
+    def _read(self, shapes: _Shapes, frame: bytearray) -> tuple[Committer, DecodedCommit] | None:
         assert self._image is not None
         try:
-            end = shapes.beginnings.end(frame)
-            asked = shapes.topics.read(frame, end, self._image) if end else None
+            end = shapes.prefixes.end(frame)
+            decoded = shapes.topics.read(frame, end, self._image) if end else None
         except (OtherShape, IndexError, UnicodeDecodeError, struct.error):
             return None
-        committer = shapes.beginnings.find(frame, end)
-        if asked is None or committer is None:
+        committer = shapes.prefixes.find(frame, end)
+        if decoded is None or committer is None:
             return None
         if shapes.singles is not None:
-            shapes.singles.learn(frame, committer, asked)
-        return committer, asked
+            shapes.singles.learn(frame, committer, decoded)
+        return committer, decoded
 
     def _forget(self) -> None:
         """Drop the caches, because the cluster has changed: a topic may have changed, or be gone."""
@@ -91,12 +91,12 @@ class OffsetCommitFastPath:
             if shapes.singles is not None:
                 shapes.singles.forget()
 
-    def _start(self, arrival: Arrival, committer: Committer, asked: Asked) -> StartedRequest:
+    def _start(self, arrival: Arrival, committer: Committer, decoded: DecodedCommit) -> StartedRequest:
         broker, api = self._broker, self._api
         counters = broker.metrics.by_api[API_KEY]
         counters.requests += 1
         counters.request_size_bytes += len(arrival.frame)
-        topics, offsets, reply = asked
+        topics, offsets, reply = decoded
         group_id, claim, retention_ms = committer
         try:
             found = self._authorized(arrival.connection, group_id, topics)
@@ -104,8 +104,8 @@ class OffsetCommitFastPath:
                 pending = broker.groups.commit(group_id, claim, offsets, retention_ms)
                 return FastOffsetCommit(self, arrival, topics, reply, pending)
         except Exception as error:
-            return failed(broker, api, arrival, error)
-        return generally(broker, api, arrival, lambda context, request: commit(context, request, found))
+            return fail_on_general_path(broker, api, arrival, error)
+        return on_general_path(broker, api, arrival, lambda context, request: commit(context, request, found))
 
     def _authorized(
         self, connection: ConnectionInfo, group_id: str, topics: list[TopicInfo]
@@ -121,16 +121,16 @@ class OffsetCommitFastPath:
         refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return [topic if may_read else refusal for topic, may_read in zip(topics, allowed, strict=True)]
 
-    def reply_generally(
-        self, arrival: Arrival, topics: list[TopicInfo], pending: Pending[list[GroupError | None]]
+    def reply_on_general_path(
+        self, arrival: Arrival, topics: list[TopicInfo], pending: Future[list[GroupError | None]]
     ) -> Reply:
         """The reply of the general path, if some offsets were refused."""
-        return generally(
+        return on_general_path(
             self._broker, self._api, arrival, lambda context, request: reply_about(context, request, topics, pending)
         ).reply()
 
 
-class FastOffsetCommit(BegunRequest["Pending[list[GroupError | None]]"]):
+class FastOffsetCommit(FastRequest["Future[list[GroupError | None]]"]):
     """See `kafkawire.requests.started.StartedRequest`."""
 
     __slots__ = ("_arrival", "_fast_path", "_reply", "_topics")
@@ -141,7 +141,7 @@ class FastOffsetCommit(BegunRequest["Pending[list[GroupError | None]]"]):
         arrival: Arrival,
         topics: list[TopicInfo],
         reply: bytes,
-        pending: Pending[list[GroupError | None]],
+        pending: Future[list[GroupError | None]],
     ) -> None:
         super().__init__(pending)
         self._fast_path = fast_path
@@ -155,7 +155,7 @@ class FastOffsetCommit(BegunRequest["Pending[list[GroupError | None]]"]):
         except GroupError:
             is_refused = True
         if is_refused:
-            return self._fast_path.reply_generally(self._arrival, self._topics, self._pending)
+            return self._fast_path.reply_on_general_path(self._arrival, self._topics, self._pending)
         frame, _, received_s = self._arrival
         self._fast_path.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
         return [frame[CORRELATION_ID_AT:CLIENT_ID_AT] + self._reply]
@@ -167,5 +167,5 @@ def _committer(request: OffsetCommitRequest) -> Committer:
 
 
 def _shapes(version: int) -> _Shapes:
-    singles = Singles[Committer](version) if version >= FIRST_VERSION_WITH_EPOCH else None
+    singles = SingleCommits[Committer](version) if version >= FIRST_VERSION_WITH_EPOCH else None
     return _Shapes(RequestPrefixes(OffsetCommitRequest, version, _committer), CommitShape(version), singles)

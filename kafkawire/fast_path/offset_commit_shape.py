@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage, TopicInfo
 
     # The topics, their offsets, and the reply (without correlation id) if all of them are committed.
-    Asked = tuple[list[TopicInfo], list[OffsetToCommit], bytes]
+    DecodedCommit = tuple[list[TopicInfo], list[OffsetToCommit], bytes]
 
 FIRST_VERSION_WITH_EPOCH: Final = 6
 
@@ -47,7 +47,7 @@ class CommitShape:
         empty = b"".join([response_header(API_KEY, version, 0), *OffsetCommitResponse().encode(version)])
         self._reply_head = empty[4 : -2 if self._is_flexible else -4]  # up to the count of topics
 
-    def read(self, frame: bytearray, at: int, image: ClusterImage) -> Asked:
+    def read(self, frame: bytearray, at: int, image: ClusterImage) -> DecodedCommit:
         """The requested topics and offsets from there to the end of the request; all topics are known.
 
         Raises OtherShape, IndexError, struct.error, UnicodeDecodeError.

@@ -15,7 +15,7 @@ from kafkawire.requests.headers import CLIENT_ID_AT
 
 if TYPE_CHECKING:
     from coordinator.api import TopicInfo
-    from kafkawire.fast_path.offset_commit_shape import Asked
+    from kafkawire.fast_path.offset_commit_shape import DecodedCommit
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class _Learned(NamedTuple, Generic[T]):
     reply_head: bytes  # the reply up to its row
 
 
-class Singles(Generic[T]):
+class SingleCommits(Generic[T]):
     """Cache of single commits of one version with leader epochs. T is the committer."""
 
     def __init__(self, version: int) -> None:
@@ -40,7 +40,7 @@ class Singles(Generic[T]):
         self._reply_row = Struct(">ih3x" if is_flexible else ">ih")
         self._learned: dict[bytes, _Learned[T]] = {}
 
-    def read(self, frame: bytearray) -> tuple[T, Asked] | None:
+    def read(self, frame: bytearray) -> tuple[T, DecodedCommit] | None:
         """The committer and the offsets of the request, if its prefix is cached."""
         at = len(frame) - self._row_size_bytes
         if not CLIENT_ID_AT < at <= _UP_TO or not frame.endswith(self._rest):
@@ -56,9 +56,9 @@ class Singles(Generic[T]):
         offsets = [OffsetToCommit(topic.name, index, offset, leader_epoch, "")]
         return committer, (topics, offsets, reply_head + self._reply_row.pack(index, 0))
 
-    def learn(self, frame: bytearray, committer: T, asked: Asked) -> None:
+    def learn(self, frame: bytearray, committer: T, decoded: DecodedCommit) -> None:
         """Cache the prefix of a request that was decoded to its last byte, if it is such a commit."""
-        topics, offsets, reply = asked
+        topics, offsets, reply = decoded
         at = len(frame) - self._row_size_bytes
         if len(offsets) > 1 or offsets[0].metadata or not frame.endswith(self._rest):
             return

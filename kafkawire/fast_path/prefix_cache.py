@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LEARNED_MAX: Final = 4096  # over all clients; beyond it the cache begins empty again
+CACHED_MAX: Final = 4096  # over all clients; beyond it the cache begins empty again
 SIZE_MAX_BYTES: Final = 512  # of a key: a client id may have 32 KiB
 
 
-def learn(learned: MutableMapping[bytes, T], said: bytes, known: T) -> None:
-    """Cache `known` by the bytes `said`, unless they are too long."""
-    if len(said) > SIZE_MAX_BYTES:
+def learn(cache: MutableMapping[bytes, T], key: bytes, value: T) -> None:
+    """Cache `value` by the bytes `key`, unless they are too long."""
+    if len(key) > SIZE_MAX_BYTES:
         return
-    if len(learned) >= LEARNED_MAX:
-        learned.clear()
-    learned[said] = known
+    if len(cache) >= CACHED_MAX:
+        cache.clear()
+    cache[key] = value

@@ -11,9 +11,9 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import EngineError
-from kafkawire.fast_path.fallback import Arrival, failed, generally
+from kafkawire.fast_path.fallback import Arrival, fail_on_general_path, on_general_path
 from kafkawire.fast_path.prefix_cache import learn
-from kafkawire.fast_path.produce_requests import Beginning, Destination, FastProduce, FastProduceSeveral, Template
+from kafkawire.fast_path.produce_requests import Destination, FastProduce, FastProduceSeveral, ProducePrefix, Template
 from kafkawire.fast_path.produce_shape import BATCH_SIZE_MIN_BYTES, SHAPES, NotThisShape, ReplyShape, Shape
 from kafkawire.handlers.produce import (
     ALL_ACKS,
@@ -58,7 +58,7 @@ class ProduceFastPath:
         self._counters: ApiCounters = broker.metrics.by_api.setdefault(api.key, ApiCounters(api.name))
         self._image: ClusterImage | None = None  # the image under which the following was cached
         self._templates: list[dict[bytes, Template]]
-        self._beginnings: list[dict[bytes, Beginning]]
+        self._prefixes: list[dict[bytes, ProducePrefix]]
         self._destinations: list[dict[bytes, Destination]]
         self._forget()
 
@@ -85,18 +85,18 @@ class ProduceFastPath:
             return None
         self._counters.requests += 1
         self._counters.request_size_bytes += len(frame)
-        topic, beginning = template.destination.topic.name, template.beginning
+        topic, prefix = template.destination.topic.name, template.prefix
         principal, host = connection.principal or ANONYMOUS, connection.peer_host
         try:
             if not broker.authorizer(principal, host, Operation.WRITE, ResourceType.TOPIC, topic):
                 produced = [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
-                return self.general(Arrival(frame, connection, now_s), produced)
-            append = log.append(memoryview(frame)[start:end], acks=beginning.acks, allow_zstd=beginning.allow_zstd)
+                return self.finish_on_general_path(Arrival(frame, connection, now_s), produced)
+            append = log.append(memoryview(frame)[start:end], acks=prefix.acks, allow_zstd=prefix.allow_zstd)
         except EngineError as error:
             produced = [Produced(topic, error.with_traceback(None), log.log_start_offset)]
-            return self.general(Arrival(frame, connection, now_s), produced)
+            return self.finish_on_general_path(Arrival(frame, connection, now_s), produced)
         except Exception as error:
-            return self._failed(frame, connection, now_s, error)
+            return self._fail(frame, connection, now_s, error)
         head = Arrival(frame[:start], connection, now_s)
         return FastProduce(self, head, template, index, append, end - start)
 
@@ -107,28 +107,30 @@ class ProduceFastPath:
         at = shape.topics_at(frame)
         topics = shape.topics(frame, at)
         constant = bytes(frame[CLIENT_ID_AT:at])
-        beginning = self._beginnings[frame[3]].get(constant) or self._learn_beginning(frame, constant)
-        if beginning is None:
+        prefix = self._prefixes[frame[3]].get(constant) or self._learn_prefix(frame, constant)
+        if prefix is None:
             return None
-        places = [(destination, asked) for asked in topics if (destination := self._destination(beginning, asked))]
+        places = [
+            (destination, requested) for requested in topics if (destination := self._destination(prefix, requested))
+        ]
         is_known = len(places) == len(topics) and all(
             (row.partition in destination.logs or self._find_log(destination, row.partition))
             and not frame[row.start + _ATTRIBUTES_AT] & _TRANSACTIONAL
-            for destination, asked in places
-            for row in asked.rows
+            for destination, requested in places
+            for row in requested.rows
         )
         if not is_known:
             return None
         if len(topics) == 1 and len(topics[0].rows) == 1:
-            self._learn(shape, frame, beginning, places[0][0])
-        return self._start_several(frame, connection, now_s, beginning, places)
+            self._learn(shape, frame, prefix, places[0][0])
+        return self._start_several(frame, connection, now_s, prefix, places)
 
     def _start_several(
         self,
         frame: bytearray,
         connection: ConnectionInfo,
         now_s: float,
-        beginning: Beginning,
+        prefix: ProducePrefix,
         places: Sequence[tuple[Destination, TopicRows]],
     ) -> StartedRequest:
         self._counters.requests += 1
@@ -136,22 +138,22 @@ class ProduceFastPath:
         produced: list[Produced] = []
         appends: list[PendingAppend] = []
         try:
-            for destination, asked in places:
-                self._append(memoryview(frame), connection, beginning, destination, asked, produced, appends)
+            for destination, requested in places:
+                self._append(memoryview(frame), connection, prefix, destination, requested, produced, appends)
         except Exception as error:
-            return self._failed(frame, connection, now_s, error)
+            return self._fail(frame, connection, now_s, error)
         if len(appends) == len(produced):
             head = Arrival(frame[: places[0][1].rows[0].start], connection, now_s)
-            return FastProduceSeveral(self, head, beginning, places, produced, appends)
-        return self.general(Arrival(frame, connection, now_s), produced)
+            return FastProduceSeveral(self, head, prefix, places, produced, appends)
+        return self.finish_on_general_path(Arrival(frame, connection, now_s), produced)
 
     def _append(
         self,
         frame: memoryview,
         connection: ConnectionInfo,
-        beginning: Beginning,
+        prefix: ProducePrefix,
         destination: Destination,
-        asked: TopicRows,
+        requested: TopicRows,
         produced: list[Produced],
         appends: list[PendingAppend],
     ) -> None:
@@ -159,13 +161,13 @@ class ProduceFastPath:
         topic, host = destination.topic.name, connection.peer_host
         principal = connection.principal or ANONYMOUS
         if not self._broker.authorizer(principal, host, Operation.WRITE, ResourceType.TOPIC, topic):
-            produced += [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)] * len(asked.rows)
+            produced += [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)] * len(requested.rows)
             return
-        for row in asked.rows:
+        for row in requested.rows:
             log, records = destination.logs[row.partition], frame[row.start : row.end]
             outcome: PendingAppend | EngineError
             try:
-                outcome = log.append(records, acks=beginning.acks, allow_zstd=beginning.allow_zstd)
+                outcome = log.append(records, acks=prefix.acks, allow_zstd=prefix.allow_zstd)
                 appends.append(outcome)
             except EngineError as error:
                 outcome = error.with_traceback(None)
@@ -173,7 +175,7 @@ class ProduceFastPath:
 
     # Replies of the general path
 
-    def general(
+    def finish_on_general_path(
         self, arrival: Arrival, produced: Sequence[Produced], request: ProduceRequest | None = None
     ) -> Dispatched:
         """The request in the general path, with the outcomes of the appends here. Raises ProtocolViolation (acks=0)."""
@@ -181,11 +183,11 @@ class ProduceFastPath:
         def finish(context: RequestContext, request: ProduceRequest) -> PendingReply[Any]:
             return reply_to(context, request, produced)
 
-        return generally(self._broker, self._api, arrival, finish, request)
+        return on_general_path(self._broker, self._api, arrival, finish, request)
 
-    def _failed(self, frame: bytearray, connection: ConnectionInfo, now_s: float, error: Exception) -> Dispatched:
+    def _fail(self, frame: bytearray, connection: ConnectionInfo, now_s: float, error: Exception) -> Dispatched:
         """The failed request in the general path. Raises ProtocolViolation (acks=0)."""
-        return failed(self._broker, self._api, Arrival(frame, connection, now_s), error)
+        return fail_on_general_path(self._broker, self._api, Arrival(frame, connection, now_s), error)
 
     # Learning
 
@@ -193,10 +195,10 @@ class ProduceFastPath:
         """Drop the caches, because the cluster has changed: they may be wrong, and keep deleted topics in memory."""
         self._image = self._broker.cluster.image
         self._templates = [{} for _ in SHAPES]  # by version
-        self._beginnings = [{} for _ in SHAPES]
+        self._prefixes = [{} for _ in SHAPES]
         self._destinations = [{} for _ in SHAPES]
 
-    def _learn_beginning(self, frame: bytearray, constant: bytes) -> Beginning | None:
+    def _learn_prefix(self, frame: bytearray, constant: bytes) -> ProducePrefix | None:
         """Decode and cache the prefix; None if it is not for the fast path."""
         try:
             header, body_start = decode_request_header(frame)
@@ -205,35 +207,35 @@ class ProduceFastPath:
             return None
         if request.transactional_id is not None or not ALL_ACKS <= request.acks <= 1:
             return None
-        beginning = Beginning(request, header.api_version, header.client_id)
-        learn(self._beginnings[header.api_version], constant, beginning)
-        return beginning
+        prefix = ProducePrefix(request, header.api_version, header.client_id)
+        learn(self._prefixes[header.api_version], constant, prefix)
+        return prefix
 
-    def _learn(self, shape: Shape, frame: bytearray, beginning: Beginning, destination: Destination) -> None:
+    def _learn(self, shape: Shape, frame: bytearray, prefix: ProducePrefix, destination: Destination) -> None:
         constant = bytes(frame[CLIENT_ID_AT : shape.single(frame)[0]])
-        topic, version = destination.topic, beginning.version
+        topic, version = destination.topic, prefix.version
         by_id = version >= FIRST_VERSION_WITH_IDS
         reply_shape = ReplyShape(version, "" if by_id else topic.name, topic.topic_id if by_id else ZERO_UUID)
-        learn(self._templates[version], constant, Template(beginning, destination, reply_shape))
+        learn(self._templates[version], constant, Template(prefix, destination, reply_shape))
 
-    def _destination(self, beginning: Beginning, asked: TopicRows) -> Destination | None:
+    def _destination(self, prefix: ProducePrefix, requested: TopicRows) -> Destination | None:
         """An existing topic; None for an internal one, unless the client is an admin tool of Kafka."""
-        known = self._destinations[beginning.version]
-        found = known.get(asked.name)
+        known = self._destinations[prefix.version]
+        found = known.get(requested.name)
         if found is None:
-            topic = self._topic_of(beginning, asked)
+            topic = self._topic_of(prefix, requested)
             if topic is None:
                 return None
             found = Destination(topic)
-            learn(known, asked.name, found)
-        return None if found.topic.internal and not beginning.is_admin else found
+            learn(known, requested.name, found)
+        return None if found.topic.internal and not prefix.is_admin else found
 
-    def _topic_of(self, beginning: Beginning, asked: TopicRows) -> TopicInfo | None:
+    def _topic_of(self, prefix: ProducePrefix, requested: TopicRows) -> TopicInfo | None:
         image = self._broker.cluster.image
-        if beginning.version >= FIRST_VERSION_WITH_IDS:
-            return image.topics_by_id.get(asked.name)
+        if prefix.version >= FIRST_VERSION_WITH_IDS:
+            return image.topics_by_id.get(requested.name)
         try:
-            return image.topics.get(asked.name.decode())
+            return image.topics.get(requested.name.decode())
         except UnicodeDecodeError:
             return None
 

@@ -9,7 +9,8 @@ import trio
 
 from engine.api import AppendResult
 from kafkawire.fast_path.produce_shape import ROWS, ReplyRow
-from kafkawire.fast_path.started_request import BegunRequest
+from kafkawire.fast_path.started_request import FastRequest
+from kafkawire.handlers.common.pending_appends import PendingAppends
 from kafkawire.handlers.produce import (
     ADMIN_CLIENT_ID,
     ALL_ACKS,
@@ -19,7 +20,6 @@ from kafkawire.handlers.produce import (
 )
 from kafkawire.messages.produce import API_KEY, PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT
-from kafkawire.requests.pending_appends import PendingAppends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kafkawire.requests.started import Reply, StartedRequest
 
 
-class Beginning:
+class ProducePrefix:
     """Values of a request's prefix, up to its topics."""
 
     __slots__ = ("acks", "allow_zstd", "is_admin", "timeout_ms", "timeout_s", "version")
@@ -72,35 +72,41 @@ class Destination:
 class Template:
     """Prefix of a request for one partition, up to the partition's index."""
 
-    __slots__ = ("beginning", "destination", "reply_shape")
+    __slots__ = ("destination", "prefix", "reply_shape")
 
-    def __init__(self, beginning: Beginning, destination: Destination, reply_shape: ReplyShape) -> None:
-        self.beginning = beginning
+    def __init__(self, prefix: ProducePrefix, destination: Destination, reply_shape: ReplyShape) -> None:
+        self.prefix = prefix
         self.destination = destination
         self.reply_shape = reply_shape
 
 
-class Origin(Protocol):
+class ProducePath(Protocol):
     """The fast path."""
 
     metrics: RequestMetrics
 
-    def general(
+    def finish_on_general_path(
         self, arrival: Arrival, produced: Sequence[Produced], request: ProduceRequest | None = None
     ) -> StartedRequest:
         """The request in the general path, with these appends."""
 
 
-class FastProduce(BegunRequest["PendingAppend"]):
+class FastProduce(FastRequest["PendingAppend"]):
     """Request with one batch for one partition; see `kafkawire.requests.started.StartedRequest`."""
 
     __slots__ = ("_fast_path", "_head", "_index", "_size_bytes", "_template")
 
     def __init__(
-        self, fast_path: Origin, head: Arrival, template: Template, index: int, append: PendingAppend, size_bytes: int
+        self,
+        fast_path: ProducePath,
+        head: Arrival,
+        template: Template,
+        index: int,
+        append: PendingAppend,
+        size_bytes: int,
     ) -> None:
         """`head`: the bytes before the records. Only the append keeps the records."""
-        super().__init__(append, head.now_s + template.beginning.timeout_s)
+        super().__init__(append, head.now_s + template.prefix.timeout_s)
         self._fast_path = fast_path
         self._head = head
         self._template = template
@@ -118,15 +124,15 @@ class FastProduce(BegunRequest["PendingAppend"]):
         outcome = append.outcome if append.is_settled else None
         if not isinstance(outcome, AppendResult):
             produced = [Produced(template.destination.topic.name, append, self._log_start_offset, self._size_bytes)]
-            request = template.beginning.request([(template.destination, [self._index])])
-            return self._fast_path.general(self._head, produced, request).reply()
+            request = template.prefix.request([(template.destination, [self._index])])
+            return self._fast_path.finish_on_general_path(self._head, produced, request).reply()
         metrics = self._fast_path.metrics
         base_offset, last_offset, append_time_ms, log_start_offset = outcome
         topic = metrics.by_topic[template.destination.topic.name]
         topic.bytes_in += self._size_bytes
         topic.messages_in += last_offset - base_offset + 1
         metrics.by_api[API_KEY].latency.note(trio.current_time() - self._head.now_s)
-        if not template.beginning.acks:
+        if not template.prefix.acks:
             return None
         correlation_id = self._head.frame[CORRELATION_ID_AT:CLIENT_ID_AT]
         return [template.reply_shape.reply(correlation_id, self._index, base_offset, append_time_ms, log_start_offset)]
@@ -136,25 +142,25 @@ class FastProduce(BegunRequest["PendingAppend"]):
         return self._template.destination.logs[self._index].log_start_offset
 
 
-class FastProduceSeveral(BegunRequest[PendingAppends[None]]):
+class FastProduceSeveral(FastRequest[PendingAppends[None]]):
     """Batches for several partitions; see `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_appends", "_beginning", "_fast_path", "_head", "_places", "_produced")
+    __slots__ = ("_appends", "_fast_path", "_head", "_places", "_prefix", "_produced")
 
     def __init__(
         self,
-        fast_path: Origin,
+        fast_path: ProducePath,
         head: Arrival,
-        beginning: Beginning,
+        prefix: ProducePrefix,
         places: Sequence[tuple[Destination, TopicRows]],
         produced: Sequence[Produced],
         appends: Sequence[PendingAppend],
     ) -> None:
         """`head`: the bytes before the first records."""
-        super().__init__(PendingAppends(appends, lambda: None, inf), head.now_s + beginning.timeout_s)
+        super().__init__(PendingAppends(appends, lambda: None, inf), head.now_s + prefix.timeout_s)
         self._fast_path = fast_path
         self._head = head
-        self._beginning = beginning
+        self._prefix = prefix
         self._places = places
         self._produced = produced
         self._appends = appends
@@ -169,20 +175,27 @@ class FastProduceSeveral(BegunRequest[PendingAppends[None]]):
         results = [append.outcome for append in self._appends if append.is_settled]
         appended = [result for result in results if isinstance(result, AppendResult)]
         if len(appended) < len(self._produced):
-            topics = [(destination, [row.partition for row in asked.rows]) for destination, asked in self._places]
-            return self._fast_path.general(self._head, self._produced, self._beginning.request(topics)).reply()
+            topics = [
+                (destination, [row.partition for row in requested.rows]) for destination, requested in self._places
+            ]
+            return self._fast_path.finish_on_general_path(
+                self._head, self._produced, self._prefix.request(topics)
+            ).reply()
         metrics = self._fast_path.metrics
         for one, result in zip(self._produced, appended, strict=True):
             counters = metrics.by_topic[one.topic]
             counters.bytes_in += one.size_bytes
             counters.messages_in += result.last_offset - result.base_offset + 1
         metrics.by_api[API_KEY].latency.note(trio.current_time() - self._head.now_s)
-        return self._packed(appended) if self._beginning.acks else None
+        return self._pack(appended) if self._prefix.acks else None
 
-    def _packed(self, appended: Sequence[AppendResult]) -> Reply:
-        left = iter(appended)
+    def _pack(self, appended: Sequence[AppendResult]) -> Reply:
+        remaining = iter(appended)
         topics = [
-            (asked.named, [ReplyRow(row.partition, (one := next(left))[0], one[2], one[3]) for row in asked.rows])
-            for _, asked in self._places
+            (
+                requested.named,
+                [ReplyRow(row.partition, (one := next(remaining))[0], one[2], one[3]) for row in requested.rows],
+            )
+            for _, requested in self._places
         ]
-        return [ROWS[self._beginning.version].reply(self._head.frame[CORRELATION_ID_AT:CLIENT_ID_AT], topics)]
+        return [ROWS[self._prefix.version].reply(self._head.frame[CORRELATION_ID_AT:CLIENT_ID_AT], topics)]

@@ -70,18 +70,18 @@ class ClassicShape:
         """All topics of the request, from `topics_at` on."""
         found: list[TopicRows] = []
         count: int = _INT32.unpack_from(frame, at)[0]
-        at, left = at + 4, ROWS_MAX
-        for _ in range(_bounded(count, left)):
+        at, rows_left = at + 4, ROWS_MAX
+        for _ in range(_bounded(count, rows_left)):
             name_at = at
             at += 2 + _at_least_0(_INT16.unpack_from(frame, at)[0])
             named, rows = bytes(frame[name_at:at]), []
             count = _INT32.unpack_from(frame, at)[0]
             at += 4
-            for _ in range(_bounded(count, left)):
+            for _ in range(_bounded(count, rows_left)):
                 index, size_bytes = _INT32.unpack_from(frame, at)[0], _INT32.unpack_from(frame, at + 4)[0]
                 rows.append(Row(index, at + 8, at + 8 + size_bytes))
                 at += 8 + _batch_size(size_bytes)
-            left -= count
+            rows_left -= count
             found.append(TopicRows(named, named[2:], rows))
         if at != len(frame):
             raise NotThisShape
@@ -110,8 +110,8 @@ class FlexibleShape:
         """See `ClassicShape`."""
         found: list[TopicRows] = []
         count, at = _compact(frame, at)
-        left = ROWS_MAX
-        for _ in range(_bounded(count, left)):
+        rows_left = ROWS_MAX
+        for _ in range(_bounded(count, rows_left)):
             named_at = name_at = at
             length = UUID_SIZE_BYTES
             if not self._by_id:
@@ -120,13 +120,13 @@ class FlexibleShape:
             rows: list[Row] = []
             named, name = bytes(frame[named_at:at]), bytes(frame[name_at:at])
             count, at = _compact(frame, at)
-            for _ in range(_bounded(count, left)):
+            for _ in range(_bounded(count, rows_left)):
                 index = _INT32.unpack_from(frame, at)[0]
                 length, start = _compact(frame, at + 4)
                 at = start + _batch_size(length)
                 rows.append(Row(index, start, at))
                 at = _without_tags(frame, at)
-            left -= count
+            rows_left -= count
             at = _without_tags(frame, at)
             found.append(TopicRows(named, name, rows))
         if _without_tags(frame, at) != len(frame):
@@ -160,9 +160,9 @@ def _compact(frame: bytearray, at: int) -> tuple[int, int]:
             raise NotThisShape
 
 
-def _bounded(count: int, left: int) -> int:
-    """The count, if it is at least 1 and at most `left`. Raises NotThisShape."""
-    if not 0 < count <= left:
+def _bounded(count: int, rows_left: int) -> int:
+    """The count, if it is at least 1 and at most `rows_left`. Raises NotThisShape."""
+    if not 0 < count <= rows_left:
         raise NotThisShape
     return count
 
@@ -211,7 +211,7 @@ class RowShape:
         self._row = _ROW_WITH_START if self._with_start else _ROW
         self._is_flexible = version >= ProduceResponse.FLEXIBLE_FROM
         sample = self._row.pack(*_SAMPLE[: 5 if self._with_start else 4])
-        _, self.after_row, rest = _encoded(version, 2).split(sample)
+        _, self.after_row, rest = _encode_sample(version, 2).split(sample)
         end = rest[len(self.after_row) :]
         self.after_topic = b"\0" if self._is_flexible else b""
         self.after_topics = end[len(self.after_topic) :]
@@ -251,7 +251,7 @@ class ReplyShape:
     def __init__(self, version: int, topic: str, topic_id: bytes) -> None:
         shape = ROWS[version]
         self._row = shape.row
-        encoded = _encoded(version, 1, topic, topic_id)
+        encoded = _encode_sample(version, 1, topic, topic_id)
         sample = shape.row(_SAMPLE[0], *_SAMPLE[2:])
         head, found, self._tail = encoded.partition(sample)
         assert found, "the row stands in the reply as it is packed"
@@ -270,7 +270,7 @@ class ReplyShape:
         return b"".join((correlation_id, self._head, row, self._tail))
 
 
-def _encoded(version: int, count: int, topic: str = "", topic_id: bytes = ZERO_UUID) -> bytes:
+def _encode_sample(version: int, count: int, topic: str = "", topic_id: bytes = ZERO_UUID) -> bytes:
     """A reply with that number of sample rows for one topic."""
     index, _, base_offset, append_time_ms, log_start_offset = _SAMPLE
     row = PartitionProduceResponse(

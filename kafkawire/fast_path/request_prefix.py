@@ -27,12 +27,12 @@ _INT16: Final = Struct(">h")
 
 
 class RequestPrefixes(Generic[T]):
-    """Cache of decoded prefixes of one API in one version; `told` extracts the values from a request."""
+    """Cache of decoded prefixes of one API in one version; `extract` extracts the values from a request."""
 
-    def __init__(self, request: type[Message], version: int, told: Callable[[Any], T]) -> None:
+    def __init__(self, request: type[Message], version: int, extract: Callable[[Any], T]) -> None:
         self._request = request
         self._version = version
-        self._told = told
+        self._extract = extract
         self._is_flexible = version >= request.FLEXIBLE_FROM
         self.no_tags = b"\0" if self._is_flexible else b""  # the end of a struct without tagged fields
         self._gaps = _gaps(request, version)
@@ -61,18 +61,18 @@ class RequestPrefixes(Generic[T]):
         """Values of the prefix that ends there; None if the frame is no valid request."""
         if end > CLIENT_ID_AT + SIZE_MAX_BYTES:
             return None
-        beginning = bytes(frame[CLIENT_ID_AT:end])
-        return self._learned.get(beginning) or self._learn(frame, beginning)
+        prefix = bytes(frame[CLIENT_ID_AT:end])
+        return self._learned.get(prefix) or self._learn(frame, prefix)
 
-    def _learn(self, frame: bytearray, beginning: bytes) -> T | None:
+    def _learn(self, frame: bytearray, prefix: bytes) -> T | None:
         try:
             _, body_start = decode_request_header(frame)
             request = self._request.decode(frame, self._version, body_start, cap=INLINE_ELEMENTS_MAX)
         except DecodeError:
             return None
-        told = self._told(request)
-        learn(self._learned, beginning, told)
-        return told
+        values = self._extract(request)
+        learn(self._learned, prefix, values)
+        return values
 
 
 def _gaps(request: type[Message], version: int) -> tuple[int, ...]:

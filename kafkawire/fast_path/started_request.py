@@ -5,15 +5,15 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from kafkawire.requests.settleable import Settleable
+from engine.api import AnyFuture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SettleableT = TypeVar("SettleableT", bound=Settleable)
+FutureT = TypeVar("FutureT", bound=AnyFuture)
 
 
-class BegunRequest(Generic[SettleableT]):
+class FastRequest(Generic[FutureT]):
     """See `kafkawire.requests.started.StartedRequest`. Each fast path has its own `reply`."""
 
     __slots__ = ("_pending", "deadline_s")
@@ -21,7 +21,7 @@ class BegunRequest(Generic[SettleableT]):
     two_stage: Final = True
     holds_frame: Final = True
 
-    def __init__(self, pending: SettleableT, deadline_s: float = inf) -> None:
+    def __init__(self, pending: FutureT, deadline_s: float = inf) -> None:
         self._pending = pending
         self.deadline_s = deadline_s
 

@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 LOADS_MAX: Final = 256  # loads of one broker that run or wait; a fetch beyond them gets no records and asks again
 LOAD_MAX_BYTES: Final = 4 * 1024 * 1024  # of one load, unless a batch is larger; the next load goes on from there
 HELD_S: Final = 2.0  # in which the client that was answered without the records asks again
-UNTOLD_MAX: Final = 256
-UNTOLD_S: Final = 60.0  # after which an error may not be true any more
+UNREPORTED_MAX: Final = 256
+UNREPORTED_S: Final = 60.0  # after which an error may not be true any more
 
 
 class ColdLoad:
     """A load that is under way or over. If it is over, `error` is None or the failure; after a success its records stay
     in the cache until they are read."""
 
-    __slots__ = ("_callbacks", "_was_read", "ended_s", "error", "is_over")
+    __slots__ = ("_callbacks", "_read_event", "ended_s", "error", "is_over")
 
     def __init__(self) -> None:
         self.is_over = False
         self.ended_s = 0.0
         self.error: Exception | None = None
         self._callbacks: dict[Callable[[], None], None] = {}
-        self._was_read = trio.Event()
+        self._read_event = trio.Event()
 
     def call_when_over(self, callback: Callable[[], None]) -> None:
         """Register a callback for the end of the load. The callback neither waits nor raises."""
@@ -57,15 +57,15 @@ class ColdLoad:
         """Remove a callback, because its fetch is over."""
         self._callbacks.pop(callback, None)
 
-    def was_read(self, callback: Callable[[], None]) -> None:
+    def note_read(self, callback: Callable[[], None]) -> None:
         """Note that the fetch with this callback has read the records. After the last one the records need not stay."""
         self.forget(callback)
         if not self._callbacks:
-            self.let_go()
+            self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Note that no fetch needs the records any more."""
-        self._was_read.set()
+        self._read_event.set()
 
     @property
     def is_waited_for(self) -> bool:
@@ -78,10 +78,10 @@ class ColdLoad:
         for callback in self._callbacks:
             callback()
 
-    async def reading(self) -> None:
+    async def wait_until_read(self) -> None:
         """Wait until the records are read, at most `HELD_S`."""
         with trio.move_on_after(HELD_S):
-            await self._was_read.wait()
+            await self._read_event.wait()
 
 
 class ColdLoads:
@@ -93,7 +93,7 @@ class ColdLoads:
         self._max_wait_ms = max_wait_ms
         self._room = trio.CapacityLimiter(max(1, min(LOADS_MAX, cache_size_bytes // LOAD_MAX_BYTES)))
         self._underway: dict[Key, ColdLoad] = {}  # and those whose records are held
-        self._untold: OrderedDict[Key, ColdLoad] = OrderedDict()  # loads that failed when no fetch waited for them
+        self._unreported: OrderedDict[Key, ColdLoad] = OrderedDict()  # loads that failed when no fetch waited for them
 
     @property
     def max_wait_ms(self) -> int:
@@ -104,12 +104,12 @@ class ColdLoads:
         """Begin or join the load of the records for a read at `offset`. If such a load has just failed, return that
         one, which is over. None: there are too many loads."""
         key = log, offset, isolation
-        load = self._untold.pop(key, None)
-        if load is not None and trio.current_time() - load.ended_s <= UNTOLD_S:
+        load = self._unreported.pop(key, None)
+        if load is not None and trio.current_time() - load.ended_s <= UNREPORTED_S:
             return load
         load = self._underway.get(key)
         if load is not None and load.is_over:  # its records were not enough
-            load.let_go()
+            load.release()
             load = None
         if load is None and len(self._underway) < LOADS_MAX:
             load = self._underway[key] = ColdLoad()
@@ -119,21 +119,21 @@ class ColdLoads:
     async def _run(self, key: Key, size_bytes: int, load: ColdLoad) -> None:
         try:
             async with self._room:
-                brought = await _brought(key, size_bytes)
-                error = brought if isinstance(brought, Exception) else None
+                loaded = await _load_or_error(key, size_bytes)
+                error = loaded if isinstance(loaded, Exception) else None
                 if error is not None and not isinstance(error, TierUnreachable) and not load.is_waited_for:
-                    self._untold[key] = load
-                    if len(self._untold) > UNTOLD_MAX:
-                        self._untold.popitem(last=False)
+                    self._unreported[key] = load
+                    if len(self._unreported) > UNREPORTED_MAX:
+                        self._unreported.popitem(last=False)
                 load.end(error)
-                if error is None and brought is not None:
-                    await load.reading()
+                if error is None and loaded is not None:
+                    await load.wait_until_read()
         finally:
             if self._underway.get(key) is load:
                 del self._underway[key]
 
 
-async def _brought(key: Key, size_bytes: int) -> object:
+async def _load_or_error(key: Key, size_bytes: int) -> object:
     """The loaded object that holds the records, or the error, even an unexpected one: it must reach the waiting
     fetches.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from engine.replica_log import AsOf, Standing
+from engine.replica_log import AsOf, SessionFetch
 from kafkawire.fetching.sessions import LAST_EPOCH, FetchSession, FetchTarget, TargetWatch
 
 if TYPE_CHECKING:
@@ -20,19 +20,19 @@ LINK_SESSION_ID: Final = 1
 
 
 class LinkSession:
-    """The fetch session of one connection. `standing`: when the partitions that are not named again were last asked
-    for."""
+    """The fetch session of one connection. `session_fetch`: when the partitions that are not named again were last
+    asked for."""
 
-    __slots__ = ("_session", "standing")
+    __slots__ = ("_session", "session_fetch")
 
     def __init__(self) -> None:
         self._session: FetchSession | None = None
-        self.standing = Standing()
+        self.session_fetch = SessionFetch()
 
     def begin(self, targets: Iterable[FetchTarget], watch: TargetWatch) -> FetchSession:
         """Begin a session of these targets that owns `watch`."""
         self.close()
-        self.standing = Standing()
+        self.session_fetch = SessionFetch()
         self._session = FetchSession(LINK_SESSION_ID, targets, watch, by_id=True, now_ms=0)
         return self._session
 
@@ -50,7 +50,7 @@ class LinkSession:
             self._session.close()
 
 
-class FetchedOver(NamedTuple):
+class PeerFetch(NamedTuple):
     """A Fetch on a peer connection: its time in milliseconds, the time of which it shows its broker's state, and the
     session."""
 

@@ -41,7 +41,7 @@ class FetchReader:
     """The reads of one request; `unloaded` targets wait for a disk. Close it when done."""
 
     __slots__ = (
-        "_cold", "_cold_begun", "_context", "_failed", "_has_arrived", "_isolation", "_max_size_bytes",
+        "_cold", "_cold_started", "_context", "_failed", "_has_arrived", "_isolation", "_max_size_bytes",
         "_min_size_bytes", "_planned_bytes", "_waiting", "outcomes", "size_bytes", "unloaded",
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ class FetchReader:
         self._min_size_bytes = min_size_bytes
         self._failed = False
         self._cold: dict[FetchTarget, ColdLoad | None] = {}  # loads from the tier; None: no further one
-        self._cold_begun: dict[FetchTarget, int] = {}
+        self._cold_started: dict[FetchTarget, int] = {}
         self._planned_bytes = 0  # the most that the loads may bring
         self._has_arrived = False
         self._waiting: trio.CancelScope | None = None
@@ -78,11 +78,11 @@ class FetchReader:
         return not self.size_bytes and not self._failed and any(load is not None for load in self._cold.values())
 
     @property
-    def looks_at_all(self) -> bool:
+    def reads_all_targets(self) -> bool:
         """Whether targets are looked at even if there is no room for their records."""
         return False
 
-    def looked(self) -> None:
+    def note_all_read(self) -> None:
         """Note that all targets have been looked at once; further reads are of logs that have changed since."""
 
     def fill(self) -> None:
@@ -122,7 +122,7 @@ class FetchReader:
             return _code_of(load)
         load.call_when_over(self._wake)
         self._cold[target] = load
-        self._cold_begun[target] = self._cold_begun.get(target, 0) + 1
+        self._cold_started[target] = self._cold_started.get(target, 0) + 1
         self._planned_bytes += size_bytes
         return None
 
@@ -141,11 +141,11 @@ class FetchReader:
             if code is not None:
                 self._settle(target, None, code)
             elif load.error is None:
-                if self._cold_begun[target] < LOADS_MAX:
+                if self._cold_started[target] < LOADS_MAX:
                     del self._cold[target]
                     self._planned_bytes -= max(0, target.max_size_bytes)
                 self.read(target)
-            load.was_read(self._wake)
+            load.note_read(self._wake)
 
     def close(self) -> None:
         """Leave the loads, which go on."""
@@ -203,7 +203,7 @@ class FetchReader:
         """Read a log. Raises EngineError."""
         log.check_leader_epoch(target.leader_epoch)
         if target.last_fetched_epoch > NO_EPOCH:
-            diverged = log.read_behind(target.fetch_offset, target.last_fetched_epoch, self._isolation)
+            diverged = log.check_divergence(target.fetch_offset, target.last_fetched_epoch, self._isolation)
             if diverged is not None:
                 return diverged
         return log.read(target.fetch_offset, max_size_bytes, self._isolation, at_least_one=at_least_one)
@@ -230,18 +230,18 @@ class FetchReader:
         """Read the targets that change until there is enough, or the time is over. A request that has nothing then may
         wait longer for the tier: else a client that waits less than a GET takes would never get records."""
         began_s = trio.current_time()
-        await self._look_until(began_s + max_wait_ms / 1000, watch, lambda: self.enough)
+        await self._read_until(began_s + max_wait_ms / 1000, watch, lambda: self.enough)
         if self.awaits_tier:
             deadline_s = began_s + self._context.broker.cold_loads.max_wait_ms / 1000
-            await self._look_until(deadline_s, watch, lambda: not self.awaits_tier)
+            await self._read_until(deadline_s, watch, lambda: not self.awaits_tier)
 
-    async def _look_until(self, deadline_s: float, watch: TargetWatch, is_over: Callable[[], bool]) -> None:
+    async def _read_until(self, deadline_s: float, watch: TargetWatch, is_over: Callable[[], bool]) -> None:
         connection = self._context.connection
         with trio.CancelScope(deadline=deadline_s) as scope:
             connection.answer_early = scope.cancel
             try:
                 while not is_over() and not connection.is_ending:
-                    await self._news(watch)
+                    await self._wait_for_change(watch)
                     for target in watch.take_changed():
                         self.read(target)
                         watch.follow(target)
@@ -251,7 +251,7 @@ class FetchReader:
             finally:
                 connection.answer_early = None
 
-    async def _news(self, watch: TargetWatch) -> None:
+    async def _wait_for_change(self, watch: TargetWatch) -> None:
         """Wait for a change of a watched log, or for the end of a load."""
         if not self._cold:
             await watch.wait()

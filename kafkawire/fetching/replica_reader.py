@@ -13,8 +13,8 @@ from kafkawire.requests.topic_lookup import find_log
 
 if TYPE_CHECKING:
     from engine.api import PartitionLog, ReadResult
-    from engine.replica_log import ReplicaLog, Standing
-    from kafkawire.fetching.link_session import FetchedOver
+    from engine.replica_log import ReplicaLog, SessionFetch
+    from kafkawire.fetching.link_session import PeerFetch
     from kafkawire.fetching.sessions import FetchTarget
     from kafkawire.messages.fetch import ReplicaState
     from kafkawire.requests.context import RequestContext
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 class ReplicaReader(FetchReader):
     """The reads of one request of a broker that has authenticated as that replica. Its progress is taken once."""
 
-    __slots__ = ("_behind", "_heard", "_link", "_replica", "_standing")
+    __slots__ = ("_link", "_out_of_sync", "_progress_taken", "_replica", "_session_fetch")
 
     def __init__(
         self,
         context: RequestContext,
         replica: ReplicaState,
-        link: FetchedOver,
-        standing: Standing | None,
+        link: PeerFetch,
+        session_fetch: SessionFetch | None,
         *,
         min_size_bytes: int,
         max_size_bytes: int,
     ) -> None:
-        """`standing`: of the fetch session, or None."""
+        """`session_fetch`: of the fetch session, or None."""
         super().__init__(
             context, Isolation.READ_UNCOMMITTED, min_size_bytes=min_size_bytes, max_size_bytes=max_size_bytes
         )
         self._replica = replica
         self._link = link
-        self._standing = standing
-        self._heard: set[FetchTarget] = set()
-        self._behind: set[FetchTarget] = set()  # those of `_heard` in whose ISR the follower is not
+        self._session_fetch = session_fetch
+        self._progress_taken: set[FetchTarget] = set()
+        self._out_of_sync: set[FetchTarget] = set()  # those of `_progress_taken` in whose ISR the follower is not
 
     @property
     def enough(self) -> bool:
         """Whether to answer now. Only a request after the first response on a connection shows its broker's state, so
         the first Fetch is answered at once. So is a Fetch that was made before a read came: the next Fetch confirms
         that read."""
-        as_of, standing = self._link.as_of, self._standing
-        return as_of == NEVER or (standing is not None and as_of.order <= standing.hurried_to) or super().enough
+        as_of, fetch = self._link.as_of, self._session_fetch
+        return as_of == NEVER or (fetch is not None and as_of.order <= fetch.hurried_to) or super().enough
 
     @property
     def awaits_tier(self) -> bool:
@@ -60,7 +60,7 @@ class ReplicaReader(FetchReader):
         return False
 
     @property
-    def looks_at_all(self) -> bool:
+    def reads_all_targets(self) -> bool:
         """Always true: the follower's progress counts for each partition."""
         return True
 
@@ -70,13 +70,13 @@ class ReplicaReader(FetchReader):
         """Take the outcome of a target. After an error the follower drops the partition, so its session no longer shows
         its progress there."""
         if isinstance(outcome, ErrorCode) and target.log is not None:
-            cast("ReplicaLog", target.log).left_by(self._replica.replica_id, self._standing)
+            cast("ReplicaLog", target.log).stopped_fetching_by(self._replica.replica_id, self._session_fetch)
         super()._settle(target, before, outcome)
 
-    def looked(self) -> None:
+    def note_all_read(self) -> None:
         """Note that the follower has asked again for the partitions that this request does not name."""
-        if self._standing is not None:
-            self._standing.asked(self._link.at_ms, self._link.as_of)
+        if self._session_fetch is not None:
+            self._session_fetch.asked(self._link.at_ms, self._link.as_of)
         self._context.broker.followers.check_reads()
 
     def fill(self) -> None:
@@ -94,7 +94,7 @@ class ReplicaReader(FetchReader):
             return False
         config = cast("ReplicaLog", target.log).config
         is_throttled = config.leader_throttled_replicas or config.follower_throttled_replicas
-        return not (is_throttled and target in self._behind)
+        return not (is_throttled and target in self._out_of_sync)
 
     def _read_on(self, target: FetchTarget, more_bytes: int) -> None:
         """Read more of a target, or keep the first read if that is not possible now."""
@@ -120,24 +120,24 @@ class ReplicaReader(FetchReader):
         self, log: PartitionLog, target: FetchTarget, max_size_bytes: int, *, at_least_one: bool
     ) -> ReadResult:
         replicated = cast("ReplicaLog", log)
-        is_heard = target in self._heard
-        if not is_heard:
-            replicated.left_by(self._replica.replica_id)  # even if this read fails
+        is_taken = target in self._progress_taken
+        if not is_taken:
+            replicated.stopped_fetching_by(self._replica.replica_id)  # even if this read fails
         replicated.check_leader_epoch(target.leader_epoch)
-        if is_heard:
-            replicated.check_heard(self._replica.replica_id)
+        if is_taken:
+            replicated.check_fetch_counts(self._replica.replica_id)
         else:
-            self._heard.add(target)
-            if (diverged := self._hear(target, replicated)) is not None:
+            self._progress_taken.add(target)
+            if (diverged := self._take_progress(target, replicated)) is not None:
                 return diverged
-        if self._is_held(target, replicated):
-            return _nothing_of(replicated)
+        if self._is_throttled(target, replicated):
+            return _empty_read(replicated)
         return replicated.read_for_replica(target.fetch_offset, max_size_bytes, at_least_one=at_least_one)
 
-    def _hear(self, target: FetchTarget, log: ReplicaLog) -> ReadResult | None:
+    def _take_progress(self, target: FetchTarget, log: ReplicaLog) -> ReadResult | None:
         """Take the follower's progress. If its log diverges from this one, return where, without records."""
         replica = self._replica
-        heard = log.fetched_by(
+        result = log.fetched_by(
             replica.replica_id,
             replica.replica_epoch,
             leader_epoch=target.leader_epoch,
@@ -145,17 +145,19 @@ class ReplicaReader(FetchReader):
             last_epoch=target.last_fetched_epoch,
             log_start_offset=target.replica_start_offset,
             as_of=self._link.as_of,
-            standing=self._standing,
+            session_fetch=self._session_fetch,
         )
-        if heard.is_outside:
-            self._behind.add(target)
+        if result.is_outside:
+            self._out_of_sync.add(target)
             self._context.broker.note_follower(log.partition)
-        return None if heard.diverging is None else _nothing_of(log)._replace(diverging=heard.diverging)
+        return None if result.diverging is None else _empty_read(log)._replace(diverging=result.diverging)
 
-    def _is_held(self, target: FetchTarget, log: ReplicaLog) -> bool:
+    def _is_throttled(self, target: FetchTarget, log: ReplicaLog) -> bool:
         """Whether throttling withholds the records for now (Kafka's ReplicaManager.shouldLeaderThrottle)."""
         throttle = self._context.broker.throttles.leader
-        return target in self._behind and throttle.holds(log.config.leader_throttled_replicas, target.partition)
+        return target in self._out_of_sync and throttle.must_wait(
+            log.config.leader_throttled_replicas, target.partition
+        )
 
     def _find(self, target: FetchTarget) -> PartitionLog | ErrorCode:
         topic = self._context.broker.cluster.image.topics_by_id.get(target.topic_id)
@@ -165,6 +167,6 @@ class ReplicaReader(FetchReader):
         return find_log(self._context.broker.store, topic, target.partition)
 
 
-def _nothing_of(log: ReplicaLog) -> ReadResult:
+def _empty_read(log: ReplicaLog) -> ReadResult:
     """The progress of this log, without records."""
     return log.read_for_replica(log.log_start_offset, 0, at_least_one=False)

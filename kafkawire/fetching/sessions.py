@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from kafkawire.requests.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from engine.api import PartitionLog, ReadyWaiter, TopicPartition
+    from engine.api import PartitionLog, ReadyWaiter, TopicIdPartition
 
 NO_SESSION_ID: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -84,7 +84,7 @@ class FetchTarget:
         self.replica_start_offset = log_start_offset  # of the replica's own log
         self.log: PartitionLog | None = None  # where it was last read; None after an error
 
-    def ask(self, other: FetchTarget) -> None:
+    def adopt(self, other: FetchTarget) -> None:
         """Adopt the contents of a newer request."""
         self.fetch_offset = other.fetch_offset
         self.max_size_bytes = other.max_size_bytes
@@ -95,7 +95,7 @@ class FetchTarget:
             self.high_watermark = other.high_watermark
             self.log_start_offset = other.log_start_offset
 
-    def tell(self, high_watermark: int, log_start_offset: int) -> bool:
+    def note_sent(self, high_watermark: int, log_start_offset: int) -> bool:
         """Note the offsets that the client gets. Return whether they are news to it."""
         if self.high_watermark == high_watermark and self.log_start_offset == log_start_offset:
             return False
@@ -103,7 +103,7 @@ class FetchTarget:
         self.log_start_offset = log_start_offset
         return True
 
-    def tell_error(self) -> None:
+    def note_error_sent(self) -> None:
         """Note that the client gets an error. After the error the partition is news again, so its high watermark is
         unknown."""
         self.high_watermark = UNKNOWN_OFFSET
@@ -116,7 +116,7 @@ class TargetWatch:
 
     def __init__(self, waiter: ReadyWaiter) -> None:
         self._waiter = waiter
-        self._by_partition: dict[TopicPartition, FetchTarget] = {}
+        self._by_partition: dict[TopicIdPartition, FetchTarget] = {}
         self._logs: dict[TargetKey, PartitionLog] = {}
 
     def __len__(self) -> int:
@@ -194,15 +194,15 @@ class FetchSession:
     def busy(self) -> bool:
         return self._busy
 
-    def update(self, asked: Iterable[FetchTarget], forgotten: Iterable[TargetKey]) -> None:
+    def update(self, named: Iterable[FetchTarget], forgotten: Iterable[TargetKey]) -> None:
         """Apply the client's changes, and the changes that the engine reports."""
-        for target in asked:
+        for target in named:
             known = self.targets.get(target.key)
             if known is None:
                 self.targets[target.key] = known = target
                 self.weight += target.weight
             else:
-                known.ask(target)
+                known.adopt(target)
             self.pending[known] = None
         for key in forgotten:
             dropped = self.targets.pop(key, None)
@@ -212,7 +212,7 @@ class FetchSession:
                 self.watch.drop(dropped)
         self.pending.update(dict.fromkeys(self.watch.take_changed()))
 
-    def settle(self, target: FetchTarget, *, served: bool, has_more: bool) -> None:
+    def requeue(self, target: FetchTarget, *, served: bool, has_more: bool) -> None:
         """Requeue a target after a reply: at the end if its records were returned; it leaves the queue if it has no
         more."""
         if served:
@@ -302,9 +302,9 @@ class FetchSessionCache:
             if not session.busy:
                 self._evict(session)
 
-    def may_grow(self, session: FetchSession, asked: Iterable[FetchTarget]) -> bool:
+    def may_grow(self, session: FetchSession, targets: Iterable[FetchTarget]) -> bool:
         """Whether the session may take in the new ones of these targets."""
-        added = sum(target.weight for target in asked if target.key not in session.targets)
+        added = sum(target.weight for target in targets if target.key not in session.targets)
         return not added or self.weight + added <= TARGETS_MAX
 
     def create(self, targets: Iterable[FetchTarget], watch: TargetWatch, *, by_id: bool) -> FetchSession:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, cast
 import trio
 
 from engine.api import Isolation
-from kafkawire.fetching.link_session import LINK_SESSION_ID, FetchedOver, LinkSession
+from kafkawire.fetching.link_session import LINK_SESSION_ID, LinkSession, PeerFetch
 from kafkawire.fetching.reader import FetchReader
 from kafkawire.fetching.replica_reader import ReplicaReader
 from kafkawire.fetching.sessions import (
@@ -38,7 +38,7 @@ TARGETS_PER_TURN: Final = 500
 Item = TypeVar("Item")
 
 
-class Asked(Protocol):
+class FetchParameters(Protocol):
     """The fields of a request beside its partitions; a FetchRequest has them."""
 
     @property
@@ -55,105 +55,115 @@ class Asked(Protocol):
     def session_epoch(self) -> int: ...
 
 
-Outcome = tuple[FetchTarget, "ReadResult | ErrorCode"]
+TargetOutcome = tuple[FetchTarget, "ReadResult | ErrorCode"]
 
 
 class FetchResults(NamedTuple):
     """The session id, and the partitions that the client gets, in this order."""
 
     session_id: int
-    outcomes: list[Outcome]
+    outcomes: list[TargetOutcome]
 
 
 def begin_fetch(
-    context: RequestContext, asked: Asked, targets: list[FetchTarget], forgotten: Iterable[TargetKey], *, by_id: bool
+    context: RequestContext,
+    request: FetchParameters,
+    targets: list[FetchTarget],
+    forgotten: Iterable[TargetKey],
+    *,
+    by_id: bool,
 ) -> FetchResults | Awaitable[FetchResults] | ErrorCode:
     """The partitions to return, if they are known at once, else an awaitable of them; or the error of the whole
     request. `targets`: each partition at most once."""
-    session = _resume(context, asked, targets, forgotten, by_id=by_id)
+    session = _resume(context, request, targets, forgotten, by_id=by_id)
     if isinstance(session, ErrorCode):
         return session
-    isolation = Isolation.READ_COMMITTED if asked.isolation_level == 1 else Isolation.READ_UNCOMMITTED
-    reader = FetchReader(context, isolation, **_sizes(context, asked))
-    return _FetchWork(context, asked, targets, session, reader, by_id=by_id).run()
+    isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+    reader = FetchReader(context, isolation, **_sizes(context, request))
+    return _FetchWork(context, request, targets, session, reader, by_id=by_id).run()
 
 
 def begin_replica_fetch(
     context: RequestContext,
-    asked: Asked,
+    request: FetchParameters,
     targets: list[FetchTarget],
     forgotten: Iterable[TargetKey],
     replica: ReplicaState,
-    link: FetchedOver,
+    link: PeerFetch,
 ) -> FetchResults | Awaitable[FetchResults] | ErrorCode:
     """The same for another broker, with the session of its connection. Without one it names all its partitions each
     time."""
-    session = _resume_link(context, asked, targets, forgotten, replica, link.session)
+    session = _resume_link(context, request, targets, forgotten, replica, link.session)
     if isinstance(session, ErrorCode):
         return session
-    standing = None if session is None else link.session.standing
-    reader = ReplicaReader(context, replica, link, standing, **_sizes(context, asked))
-    return _FetchWork(context, asked, targets, session, reader, by_id=True).run()
+    session_fetch = None if session is None else link.session.session_fetch
+    reader = ReplicaReader(context, replica, link, session_fetch, **_sizes(context, request))
+    return _FetchWork(context, request, targets, session, reader, by_id=True).run()
 
 
 def _resume_link(
     context: RequestContext,
-    asked: Asked,
+    request: FetchParameters,
     targets: list[FetchTarget],
     forgotten: Iterable[TargetKey],
     replica: ReplicaState,
     link: LinkSession,
 ) -> FetchSession | ErrorCode | None:
-    if asked.session_id != LINK_SESSION_ID:
+    if request.session_id != LINK_SESSION_ID:
         return None
-    if asked.session_epoch == INITIAL_EPOCH:
+    if request.session_epoch == INITIAL_EPOCH:
         return link.begin(targets, TargetWatch(context.broker.store.new_waiter()))
-    session = link.resume(asked.session_epoch)
+    session = link.resume(request.session_epoch)
     if session is None:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     gone = [*forgotten]
     for target in filter(None, map(session.targets.get, gone)):
         if target.log is not None:
-            cast("ReplicaLog", target.log).left_by(replica.replica_id, link.standing)
+            cast("ReplicaLog", target.log).stopped_fetching_by(replica.replica_id, link.session_fetch)
     session.update(targets, gone)
     return session
 
 
-def _sizes(context: RequestContext, asked: Asked) -> dict[str, int]:
-    max_size_bytes = max(0, min(asked.max_bytes, context.broker.config.max_fetch_size_bytes))
-    return {"min_size_bytes": min(asked.min_bytes, max_size_bytes), "max_size_bytes": max_size_bytes}
+def _sizes(context: RequestContext, request: FetchParameters) -> dict[str, int]:
+    max_size_bytes = max(0, min(request.max_bytes, context.broker.config.max_fetch_size_bytes))
+    return {"min_size_bytes": min(request.min_bytes, max_size_bytes), "max_size_bytes": max_size_bytes}
 
 
 def _resume(
-    context: RequestContext, asked: Asked, targets: list[FetchTarget], forgotten: Iterable[TargetKey], *, by_id: bool
+    context: RequestContext,
+    request: FetchParameters,
+    targets: list[FetchTarget],
+    forgotten: Iterable[TargetKey],
+    *,
+    by_id: bool,
 ) -> FetchSession | ErrorCode | None:
     """Resume and update the session of an incremental fetch, or return its error; None if the fetch is a full one."""
     sessions = context.broker.fetch_sessions
-    if asked.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-        sessions.remove(asked.session_id)
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        sessions.remove(request.session_id)
         return None
-    resumed = sessions.resume(asked.session_id, asked.session_epoch, by_id=by_id)
+    resumed = sessions.resume(request.session_id, request.session_epoch, by_id=by_id)
     if isinstance(resumed, ErrorCode):
         return resumed
     if not sessions.may_grow(resumed, targets):
-        sessions.remove(asked.session_id)  # the client starts over, if need be without a session
+        sessions.remove(request.session_id)  # the client starts over, if need be without a session
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     resumed.update(targets, forgotten)
     if resumed.targets:
         return resumed
-    sessions.remove(asked.session_id)
+    sessions.remove(request.session_id)
     return None
 
 
 class _FetchWork:
     """The work of one request, after its session, if it has one, was resumed."""
 
-    __slots__ = ("_asked", "_by_id", "_context", "_reader", "_session", "_targets", "_unread", "_watch")
+    __slots__ = ("_by_id", "_context", "_reader", "_request", "_session", "_targets", "_unread", "_watch")
 
     def __init__(
         self,
         context: RequestContext,
-        asked: Asked,
+        request: FetchParameters,
         targets: list[FetchTarget],
         session: FetchSession | None,
         reader: FetchReader,
@@ -161,7 +171,7 @@ class _FetchWork:
         by_id: bool,
     ) -> None:
         self._context = context
-        self._asked = asked
+        self._request = request
         self._by_id = by_id
         self._session = session
         self._targets = targets
@@ -177,10 +187,10 @@ class _FetchWork:
         try:
             if len(self._unread) <= TARGETS_PER_TURN:
                 self._read(self._unread)
-                self._reader.looked()
+                self._reader.note_all_read()
                 if not self._reader.unloaded and self._is_answered():
                     self._reader.fill()
-                    return self._told(self._news(self._reader.outcomes.items()))
+                    return self._results(self._news(self._reader.outcomes.items()))
                 self._unread = []
             self._watch_targets()  # before other tasks run, so that no change is missed
             is_over = False
@@ -198,18 +208,18 @@ class _FetchWork:
                 if not self._read(turn):
                     break
             if self._unread:
-                reader.looked()
+                reader.note_all_read()
             if reader.unloaded or not self._is_answered():
                 await reader.load()
                 if not self._is_answered():
-                    await reader.wait(self._watch_targets(), self._asked.max_wait_ms)
+                    await reader.wait(self._watch_targets(), self._request.max_wait_ms)
             reader.fill()
             news = []
-            for number, told in enumerate(_turns(reader.outcomes.items())):
+            for number, part in enumerate(_turns(reader.outcomes.items())):
                 if number:
                     await trio.lowlevel.checkpoint()
-                news += self._news(told)
-            return self._told(news)
+                news += self._news(part)
+            return self._results(news)
         finally:
             self._end()
 
@@ -224,7 +234,7 @@ class _FetchWork:
         """Read the targets. Return whether there is room for more."""
         session, reader, watch = self._session, self._reader, self._watch
         for target in targets:
-            if session is not None and reader.full and not reader.looks_at_all:
+            if session is not None and reader.full and not reader.reads_all_targets:
                 return False  # the rest keeps its place in the queue
             reader.read(target)
             if watch is not None:
@@ -235,7 +245,7 @@ class _FetchWork:
         reader = self._reader
         if not self._has_logs():
             return True
-        return (reader.enough or self._asked.max_wait_ms <= 0) and not reader.awaits_tier
+        return (reader.enough or self._request.max_wait_ms <= 0) and not reader.awaits_tier
 
     def _has_logs(self) -> bool:
         if self._session is not None:
@@ -249,26 +259,28 @@ class _FetchWork:
                 self._watch.follow(target)
         return self._watch
 
-    def _news(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+    def _news(self, outcomes: Iterable[TargetOutcome]) -> list[TargetOutcome]:
         """All partitions without a session, only those with news in a session."""
         session = self._session
-        return list(outcomes) if session is None else [one for one in outcomes if self._tell(session, *one)]
+        return list(outcomes) if session is None else [one for one in outcomes if self._requeue(session, *one)]
 
-    def _told(self, news: list[Outcome]) -> FetchResults:
+    def _results(self, news: list[TargetOutcome]) -> FetchResults:
         if self._session is not None:
             return FetchResults(self._session.session_id, news)
-        return FetchResults(self._open_session() if self._asked.session_epoch == INITIAL_EPOCH else NO_SESSION_ID, news)
+        return FetchResults(
+            self._open_session() if self._request.session_epoch == INITIAL_EPOCH else NO_SESSION_ID, news
+        )
 
-    def _tell(self, session: FetchSession, target: FetchTarget, outcome: ReadResult | ErrorCode) -> bool:
+    def _requeue(self, session: FetchSession, target: FetchTarget, outcome: ReadResult | ErrorCode) -> bool:
         """Requeue the target in its session. Return whether the client gets it."""
         if isinstance(outcome, ErrorCode):
-            target.tell_error()
-            session.settle(target, served=False, has_more=True)
+            target.note_error_sent()
+            session.requeue(target, served=False, has_more=True)
             return True
         served = outcome.size_bytes > 0
         has_diverged = outcome.diverging is not None  # returned each time until it is gone, like an error
-        session.settle(target, served=served, has_more=has_diverged or self._reader.has_more(target, outcome))
-        return target.tell(outcome.high_watermark, outcome.log_start_offset) or served or has_diverged
+        session.requeue(target, served=served, has_more=has_diverged or self._reader.has_more(target, outcome))
+        return target.note_sent(outcome.high_watermark, outcome.log_start_offset) or served or has_diverged
 
     def _open_session(self) -> int:
         sessions = self._context.broker.fetch_sessions
@@ -278,7 +290,7 @@ class _FetchWork:
         self._watch = None
         session = sessions.create(self._targets, watch, by_id=self._by_id)
         for target in self._targets:
-            self._tell(session, target, self._reader.outcomes[target])
+            self._requeue(session, target, self._reader.outcomes[target])
         return session.session_id
 
 

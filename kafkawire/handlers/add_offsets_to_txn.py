@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.transactions.api import FIRST_PROTOCOL, ProducerIdentity
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 from kafkawire.requests.transactions import code_of_transaction, partition_of_group
 
 if TYPE_CHECKING:
-    from coordinator.api import Pending
+    from coordinator.api import Future
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 
@@ -29,7 +30,7 @@ def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> PendingR
     """Add the group's partition."""
     code = _check(context, request)
     if code is not ErrorCode.NONE:
-        return answered(AddOffsetsToTxnResponse(error_code=code))
+        return immediate_reply(AddOffsetsToTxnResponse(error_code=code))
     asking = ProducerIdentity(request.producer_id, request.producer_epoch)
     added = partition_of_group(context.broker.groups, request.group_id)
     pending = context.broker.transactions.add_partitions(
@@ -51,6 +52,9 @@ def _check(context: RequestContext, request: AddOffsetsToTxnRequest) -> ErrorCod
     return ErrorCode.NONE if request.transactional_id else ErrorCode.INVALID_REQUEST
 
 
-def _respond(version: int, pending: Pending[None]) -> AddOffsetsToTxnResponse:
+def _respond(version: int, pending: Future[None]) -> AddOffsetsToTxnResponse:
     code = code_of_transaction(pending, knows_fenced=version >= FIRST_VERSION_WITH_FENCED)
     return AddOffsetsToTxnResponse(error_code=code)
+
+
+API = Api("add_offsets_to_txn", AddOffsetsToTxnRequest, handle, refuse, 0, 4, two_stage=True)

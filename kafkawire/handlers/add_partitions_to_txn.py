@@ -30,15 +30,16 @@ from kafkawire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 from kafkawire.requests.transactions import code_of_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_OF_BROKERS: Final = 4
@@ -46,19 +47,19 @@ FIRST_VERSION_OF_BROKERS: Final = 4
 Codes = dict[Partition, ErrorCode]
 
 
-class _Asked(NamedTuple):
+class _Question(NamedTuple):
     """A transaction of the request: error codes of its partitions, or the future of the coordinator's answer."""
 
     transaction: AddPartitionsToTxnTransaction
     partitions: list[Partition]
-    outcome: Codes | Pending[Any]
+    outcome: Codes | Future[Any]
 
 
 def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> PendingReply[AddPartitionsToTxnResponse]:
     """Ask for all transactions at once."""
     if context.api_version >= FIRST_VERSION_OF_BROKERS:
         if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
-            return answered(refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+            return immediate_reply(refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         transactions = request.transactions
     else:
         transactions = [
@@ -69,9 +70,9 @@ def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Pendi
                 topics=request.v3_and_below_topics,
             )
         ]
-    asked = [_ask(context, one) for one in transactions]
-    pending = [one.outcome for one in asked if not isinstance(one.outcome, dict)]
-    return PendingReply(pending, partial(_respond, context.api_version, asked))
+    questions = [_ask(context, one) for one in transactions]
+    pending = [one.outcome for one in questions if not isinstance(one.outcome, dict)]
+    return PendingReply(pending, partial(_respond, context.api_version, questions))
 
 
 def refuse(context: RequestContext, request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
@@ -82,22 +83,22 @@ def refuse(context: RequestContext, request: AddPartitionsToTxnRequest, code: Er
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_rows(topics, dict.fromkeys(_named(topics), code)))
 
 
-def _ask(context: RequestContext, one: AddPartitionsToTxnTransaction) -> _Asked:
+def _ask(context: RequestContext, one: AddPartitionsToTxnTransaction) -> _Question:
     name, partitions = one.transactional_id, list(_named(one.topics))
     is_client = context.api_version < FIRST_VERSION_OF_BROKERS
     if is_client and not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
-        return _Asked(one, partitions, dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return _Question(one, partitions, dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     codes = _check(context, partitions, is_client=is_client)
     if any(code is not ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes.values()):
-        return _Asked(one, partitions, codes)
+        return _Question(one, partitions, codes)
     if not name:
-        return _Asked(one, partitions, dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
+        return _Question(one, partitions, dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
     asking = ProducerIdentity(one.producer_id, one.producer_epoch)
     if one.verify_only:
-        return _Asked(one, partitions, context.broker.transactions.verify_partitions(name, asking, partitions))
+        return _Question(one, partitions, context.broker.transactions.verify_partitions(name, asking, partitions))
     protocol = FIRST_PROTOCOL if is_client else SECOND_PROTOCOL
     added = context.broker.transactions.add_partitions(name, asking, partitions, protocol=protocol)
-    return _Asked(one, partitions, added)
+    return _Question(one, partitions, added)
 
 
 def _check(context: RequestContext, partitions: Iterable[Partition], *, is_client: bool) -> Codes:
@@ -119,7 +120,7 @@ def _check(context: RequestContext, partitions: Iterable[Partition], *, is_clien
     return codes
 
 
-def _respond(version: int, asked: Sequence[_Asked]) -> AddPartitionsToTxnResponse:
+def _respond(version: int, questions: Sequence[_Question]) -> AddPartitionsToTxnResponse:
     if version >= FIRST_VERSION_OF_BROKERS:
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
@@ -127,15 +128,15 @@ def _respond(version: int, asked: Sequence[_Asked]) -> AddPartitionsToTxnRespons
                     transactional_id=one.transaction.transactional_id,
                     topic_results=_rows(one.transaction.topics, _codes(version, one)),
                 )
-                for one in asked
+                for one in questions
             ]
         )
-    (one,) = asked
+    (one,) = questions
     rows = _rows(one.transaction.topics, _codes(version, one))
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
 
 
-def _codes(version: int, one: _Asked) -> Codes:
+def _codes(version: int, one: _Question) -> Codes:
     if isinstance(one.outcome, dict):
         return one.outcome
     try:
@@ -168,3 +169,6 @@ def _rows(topics: Iterable[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPa
         )
         for topic in topics
     ]
+
+
+API = Api("add_partitions_to_txn", AddPartitionsToTxnRequest, handle, refuse, 0, 5, two_stage=True)

@@ -10,28 +10,29 @@ Version notes: 2 flexible.
 from __future__ import annotations
 
 from coordinator.api import ConfigOperation
+from kafkawire.handlers.common.config_alteration import Alteration, RequestedChange, alter
 from kafkawire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from kafkawire.requests.config_alteration import Alteration, AskedChange, alter
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
 
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace the configs of one resource after the other."""
-    asked = [
+    alterations = [
         Alteration(
             one.resource_type,
             one.resource_name,
-            [AskedChange(ConfigOperation.SET, config.name, config.value) for config in one.configs],
+            [RequestedChange(ConfigOperation.SET, config.name, config.value) for config in one.configs],
             replaces=True,
         )
         for one in request.resources
     ]
-    rows = await alter(context, asked, AlterConfigsResourceResponse, validate_only=request.validate_only)
+    rows = await alter(context, alterations, AlterConfigsResourceResponse, validate_only=request.validate_only)
     return AlterConfigsResponse(responses=rows)
 
 
@@ -45,3 +46,6 @@ def refuse(context: RequestContext, request: AlterConfigsRequest, code: ErrorCod
             for one in request.resources
         ]
     )
+
+
+API = Api("alter_configs", AlterConfigsRequest, handle, refuse, 0, 2)

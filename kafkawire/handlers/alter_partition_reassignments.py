@@ -18,6 +18,7 @@ from kafkawire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of, shortened
 
@@ -28,14 +29,14 @@ async def handle(
     """Begin all reassignments."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    asked = [
+    reassignments = [
         Reassignment(topic.name, one.partition_index, None if one.replicas is None else tuple(one.replicas))
         for topic in request.topics
         for one in topic.partitions
     ]
     may_change_factor = request.allow_replication_factor_change
     try:
-        errors = iter(await context.broker.cluster.reassign(asked, may_change_factor=may_change_factor))
+        errors = iter(await context.broker.cluster.reassign(reassignments, may_change_factor=may_change_factor))
     except CoordinatorError as error:
         return _failure(request, error_code_of(error), str(error) or None)
     rows = [
@@ -78,3 +79,6 @@ def _row(partition: int, error: CoordinatorError | None) -> ReassignablePartitio
     return ReassignablePartitionResponse(
         partition_index=partition, error_code=error_code_of(error), error_message=shortened(str(error) or None)
     )
+
+
+API = Api("alter_partition_reassignments", AlterPartitionReassignmentsRequest, handle, refuse, 0, 1)

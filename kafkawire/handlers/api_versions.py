@@ -24,6 +24,7 @@ from kafkawire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
 
@@ -81,3 +82,6 @@ def _finalized(image: ClusterImage) -> list[FinalizedFeatureKey]:
 
 def _row(api_key: int, min_version: int, max_version: int) -> ApiVersion:
     return ApiVersion(api_key=api_key, min_version=min_version, max_version=max_version)
+
+
+API = Api("api_versions", ApiVersionsRequest, handle, refuse, 0, 4, refuse_version=refuse_version)

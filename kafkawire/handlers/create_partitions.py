@@ -23,6 +23,7 @@ from kafkawire.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import CREATED_PARTITIONS_MAX
@@ -81,3 +82,6 @@ async def _grow(
 
 def _row(name: str, code: ErrorCode, message: str | None = None) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
+
+
+API = Api("create_partitions", CreatePartitionsRequest, handle, refuse, 0, 3)

@@ -27,6 +27,7 @@ from kafkawire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of, shortened
 from kafkawire.requests.topic_lookup import CREATED_PARTITIONS_MAX
@@ -138,3 +139,6 @@ def _created(context: RequestContext, topic: TopicInfo) -> CreatableTopicResult:
 
 def _refused(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=code, error_message=shortened(message), configs=[])
+
+
+API = Api("create_topics", CreateTopicsRequest, handle, refuse, 2, 7)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkawire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.pending_reply import PendingReply, code_of
@@ -20,18 +21,18 @@ from kafkawire.requests.pending_reply import PendingReply, code_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
 
 
 def handle(context: RequestContext, request: DeleteGroupsRequest) -> PendingReply[DeleteGroupsResponse]:
     """Delete all allowed groups."""
-    asked = {
+    deletions = {
         group_id: context.broker.groups.delete_group(group_id)
         if context.authorize(Operation.DELETE, ResourceType.GROUP, group_id)
         else None
         for group_id in dict.fromkeys(request.groups_names)
     }
-    return PendingReply([one for one in asked.values() if one is not None], partial(_respond, asked))
+    return PendingReply([one for one in deletions.values() if one is not None], partial(_respond, deletions))
 
 
 def refuse(context: RequestContext, request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
@@ -40,12 +41,15 @@ def refuse(context: RequestContext, request: DeleteGroupsRequest, code: ErrorCod
     return DeleteGroupsResponse(results=rows)
 
 
-def _respond(asked: Mapping[str, Pending[None] | None]) -> DeleteGroupsResponse:
+def _respond(deletions: Mapping[str, Future[None] | None]) -> DeleteGroupsResponse:
     rows = [
         DeletableGroupResult(
             group_id=group_id,
             error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED if pending is None else code_of(pending),
         )
-        for group_id, pending in asked.items()
+        for group_id, pending in deletions.items()
     ]
     return DeleteGroupsResponse(results=rows)
+
+
+API = Api("delete_groups", DeleteGroupsRequest, handle, refuse, 0, 2, two_stage=True)

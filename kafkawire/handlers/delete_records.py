@@ -27,6 +27,7 @@ from kafkawire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import find_log
@@ -71,29 +72,29 @@ async def handle(context: RequestContext, request: DeleteRecordsRequest) -> Dele
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
     if unsettled:
         with trio.move_on_after(max(0, request.timeout_ms) / 1000):
-            await _outwait(context, unsettled)
+            await _wait_for_replicas(context, unsettled)
         for one in unsettled:
             if one.row.error_code == ErrorCode.REQUEST_TIMED_OUT:
                 one.is_over()  # it may be over since the last check
     return response
 
 
-async def _outwait(context: RequestContext, unsettled: Sequence[_Deleted]) -> None:
+async def _wait_for_replicas(context: RequestContext, unsettled: Sequence[_Deleted]) -> None:
     """Wait for the replicas. A change of a partition checks only that partition."""
-    left: dict[PartitionLog, list[_Deleted]] = {}
+    unfinished: dict[PartitionLog, list[_Deleted]] = {}
     for one in unsettled:
-        left.setdefault(one.log, []).append(one)
+        unfinished.setdefault(one.log, []).append(one)
     with closing(context.broker.store.new_waiter()) as waiter:
-        for log in left:
+        for log in unfinished:
             waiter.watch(log)
-        changed = [*left]
+        changed = [*unfinished]
         while True:
             for log in changed:
-                left[log] = [one for one in left[log] if not one.is_over()]
-                if not left[log]:
+                unfinished[log] = [one for one in unfinished[log] if not one.is_over()]
+                if not unfinished[log]:
                     waiter.unwatch(log)
-                    del left[log]
-            if not left:
+                    del unfinished[log]
+            if not unfinished:
                 return
             await waiter.wait()
             changed = waiter.take_changed()
@@ -146,3 +147,6 @@ async def _delete(
 
 def _row(partition: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=NO_LOW_WATERMARK, error_code=code)
+
+
+API = Api("delete_records", DeleteRecordsRequest, handle, refuse, 0, 2)

@@ -25,6 +25,7 @@ from kafkawire.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.wire.primitives import ZERO_UUID
@@ -37,7 +38,7 @@ UNKNOWN_NAME_TEXT: Final = "This server does not host this topic-partition."
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete one topic after the other."""
-    asked = _asked(request)
+    asked = _requested_topics(request)
     if not context.broker.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST
         if context.api_version >= FIRST_VERSION_WITH_DISABLED:
@@ -56,10 +57,10 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
 
 def refuse(context: RequestContext, request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
     """Refuse every topic."""
-    return DeleteTopicsResponse(responses=[_row(one, code, None) for one in _asked(request)])
+    return DeleteTopicsResponse(responses=[_row(one, code, None) for one in _requested_topics(request)])
 
 
-def _asked(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+def _requested_topics(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
     return [*(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names), *request.topics]
 
 
@@ -114,3 +115,6 @@ def _may(context: RequestContext, operation: Operation, name: str) -> bool:
 
 def _row(asked: DeleteTopicState, code: ErrorCode, message: str | None) -> DeletableTopicResult:
     return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=code, error_message=message)
+
+
+API = Api("delete_topics", DeleteTopicsRequest, handle, refuse, 1, 6)

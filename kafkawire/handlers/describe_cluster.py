@@ -19,6 +19,7 @@ from kafkawire.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
 
@@ -70,3 +71,6 @@ def refuse(context: RequestContext, request: DescribeClusterRequest, code: Error
 
 def _refuse(code: ErrorCode, message: str | None) -> DescribeClusterResponse:
     return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])
+
+
+API = Api("describe_cluster", DescribeClusterRequest, handle, refuse, 0, 2)

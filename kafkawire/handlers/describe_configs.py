@@ -19,6 +19,8 @@ from coordinator.errors import InvalidTopicRequest
 from kafkawire.config.entries import ConfigEntry, ConfigResourceType, ConfigSource
 from kafkawire.config.log_levels import LOGGERS
 from kafkawire.config.unbuilt_resources import describe_unbuilt
+from kafkawire.handlers.common.config_resources import DENIED, broker_id_of, denial
+from kafkawire.handlers.common.repeats import check_repeats
 from kafkawire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -27,10 +29,9 @@ from kafkawire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kafkawire.requests.config_resources import DENIED, broker_id_of, denial
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation
 from kafkawire.requests.errors import ErrorCode, shortened
-from kafkawire.requests.repeats import check_repeats
 from kafkawire.requests.topic_lookup import is_legal_topic_name
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ async def handle(context: RequestContext, request: DescribeConfigsRequest) -> De
         )
     response = DescribeConfigsResponse(results=[])
     rows = _Rows(request)
-    for count, asked in enumerate(request.resources, 1):
-        response.results.append(_describe(context, rows, asked))
+    for count, resource in enumerate(request.resources, 1):
+        response.results.append(_describe(context, rows, resource))
         if count % RESOURCES_PER_TURN == 0:
             await trio.lowlevel.checkpoint()
     return response
@@ -61,7 +62,7 @@ async def handle(context: RequestContext, request: DescribeConfigsRequest) -> De
 
 def refuse(context: RequestContext, request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
     """Refuse every resource."""
-    return DescribeConfigsResponse(results=[_refused(asked, code, FAILED) for asked in request.resources])
+    return DescribeConfigsResponse(results=[_refused(resource, code, FAILED) for resource in request.resources])
 
 
 class _Rows:
@@ -79,22 +80,22 @@ class _Rows:
         return made[1]
 
 
-def _describe(context: RequestContext, rows: _Rows, asked: DescribeConfigsResource) -> DescribeConfigsResult:
-    kind = ConfigResourceType(asked.resource_type)
-    refused = denial(context, Operation.DESCRIBE_CONFIGS, kind, asked.resource_name)
+def _describe(context: RequestContext, rows: _Rows, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    kind = ConfigResourceType(resource.resource_type)
+    refused = denial(context, Operation.DESCRIBE_CONFIGS, kind, resource.resource_name)
     if refused is not None:
-        return _refused(asked, refused, DENIED[refused])
+        return _refused(resource, refused, DENIED[refused])
     try:
-        found = _entries(context, kind, asked.resource_name)
+        found = _entries(context, kind, resource.resource_name)
     except InvalidTopicRequest as error:
-        return _refused(asked, ErrorCode.INVALID_REQUEST, str(error))
+        return _refused(resource, ErrorCode.INVALID_REQUEST, str(error))
     if isinstance(found, ErrorCode):
-        return _refused(asked, found, "")
-    keys = frozenset(asked.configuration_keys or ())
+        return _refused(resource, found, "")
+    keys = frozenset(resource.configuration_keys or ())
     return DescribeConfigsResult(
         error_message="",
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=[rows.of(entry) for entry in found if not keys or entry.name in keys],
     )
 
@@ -146,11 +147,14 @@ def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigs
     )
 
 
-def _refused(asked: DescribeConfigsResource, code: ErrorCode, message: str) -> DescribeConfigsResult:
+def _refused(resource: DescribeConfigsResource, code: ErrorCode, message: str) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=code,
         error_message=shortened(message),
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=[],
     )
+
+
+API = Api("describe_configs", DescribeConfigsRequest, handle, refuse, 1, 4)

@@ -14,24 +14,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import GroupError, UnknownGroup
+from kafkawire.handlers.common.repeats import check_repeats
 from kafkawire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of, shortened
 from kafkawire.requests.pending_reply import PendingReply
-from kafkawire.requests.repeats import check_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from coordinator.groups.api import GroupDescription
 
-    Asked = tuple[str, Pending[GroupDescription] | None]
+    Description = tuple[str, Future[GroupDescription] | None]
 
 FIRST_VERSION_WITH_UNKNOWN_GROUP: Final = 6
 DEAD: Final = "Dead"
@@ -41,12 +42,12 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> PendingRe
     """Describe all allowed groups."""
     check_repeats(request.groups)
     groups = context.broker.groups
-    asked = [
+    descriptions = [
         (group_id, groups.describe(group_id) if _may(context, Operation.DESCRIBE, group_id) else None)
         for group_id in request.groups
     ]
-    pending = [one for _, one in asked if one is not None]
-    return PendingReply(pending, partial(_respond, context, request.include_authorized_operations, asked))
+    pending = [one for _, one in descriptions if one is not None]
+    return PendingReply(pending, partial(_respond, context, request.include_authorized_operations, descriptions))
 
 
 def refuse(context: RequestContext, request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
@@ -59,9 +60,9 @@ def _may(context: RequestContext, operation: Operation, group_id: str) -> bool:
 
 
 def _respond(
-    context: RequestContext, include_authorized_operations: bool, asked: Sequence[Asked]
+    context: RequestContext, include_authorized_operations: bool, descriptions: Sequence[Description]
 ) -> DescribeGroupsResponse:
-    rows = [_describe(context.api_version, group_id, pending) for group_id, pending in asked]
+    rows = [_describe(context.api_version, group_id, pending) for group_id, pending in descriptions]
     if include_authorized_operations:
         for row in rows:
             if row.error_code == ErrorCode.NONE:
@@ -69,7 +70,7 @@ def _respond(
     return DescribeGroupsResponse(groups=rows)
 
 
-def _describe(version: int, group_id: str, pending: Pending[GroupDescription] | None) -> DescribedGroup:
+def _describe(version: int, group_id: str, pending: Future[GroupDescription] | None) -> DescribedGroup:
     if pending is None:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
@@ -99,3 +100,6 @@ def _describe(version: int, group_id: str, pending: Pending[GroupDescription] | 
             for one in found.members
         ],
     )
+
+
+API = Api("describe_groups", DescribeGroupsRequest, handle, refuse, 0, 6, two_stage=True)

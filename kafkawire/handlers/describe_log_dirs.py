@@ -22,6 +22,7 @@ from kafkawire.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
 
@@ -63,3 +64,6 @@ def _result(log_dir: LogDirDescription, wanted: set[tuple[str, int]] | None) -> 
         total_bytes=log_dir.total_bytes,
         usable_bytes=log_dir.usable_bytes,
     )
+
+
+API = Api("describe_log_dirs", DescribeLogDirsRequest, handle, refuse, 1, 5)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import EngineError
+from kafkawire.handlers.common.repeats import check_repeats
 from kafkawire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -20,9 +21,9 @@ from kafkawire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.repeats import check_repeats
 from kafkawire.requests.topic_lookup import find_topic, is_legal_topic_name
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _describe(context: RequestContext, topic: TopicInfo | ErrorCode, partition: 
         row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:
         try:
-            found = context.broker.store.active_producers(TopicPartition(topic.topic_id, topic.name, partition))
+            found = context.broker.store.active_producers(TopicIdPartition(topic.topic_id, topic.name, partition))
         except EngineError as error:
             row.error_code = error_code_of(error)
         else:
@@ -89,3 +90,6 @@ def _describe(context: RequestContext, topic: TopicInfo | ErrorCode, partition: 
                 for one in found
             ]
     return row
+
+
+API = Api("describe_producers", DescribeProducersRequest, handle, refuse, 0, 0)

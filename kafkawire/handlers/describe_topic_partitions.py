@@ -23,6 +23,7 @@ from kafkawire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.topic_lookup import is_legal_topic_name
@@ -37,9 +38,9 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
     """Answer from one image."""
     image, cursor = context.broker.cluster.image, request.cursor
     begin = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
-    asked = {topic.name for topic in request.topics} or set(image.topics)
-    names = sorted(name for name in asked if name >= begin[0])
-    if begin[1] < 0 or (request.topics and cursor is not None and cursor.topic_name not in asked):
+    requested = {topic.name for topic in request.topics} or set(image.topics)
+    names = sorted(name for name in requested if name >= begin[0])
+    if begin[1] < 0 or (request.topics and cursor is not None and cursor.topic_name not in requested):
         refused = [_error_row(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics]
         return DescribeTopicPartitionsResponse(topics=refused)
     room = max(1, min(context.broker.config.max_request_partitions, request.response_partition_limit))
@@ -76,12 +77,12 @@ def refuse(
 
 def _page(image: ClusterImage, topic: TopicInfo, first: int, room: int) -> DescribeTopicPartitionsResponseTopic:
     """The topic with its partitions from the first one on, as many as there is room for."""
-    some = enumerate(topic.partitions[first : first + room], first)
+    page = enumerate(topic.partitions[first : first + room], first)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=[_partition_row(image, index, state) for index, state in some],
+        partitions=[_partition_row(image, index, state) for index, state in page],
     )
 
 
@@ -106,3 +107,6 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 def _error_row(code: ErrorCode, name: str, *, is_internal: bool = False) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, is_internal=is_internal, partitions=[])
+
+
+API = Api("describe_topic_partitions", DescribeTopicPartitionsRequest, handle, refuse, 0, 0)

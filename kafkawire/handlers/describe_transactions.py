@@ -13,32 +13,33 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from coordinator.errors import CoordinatorError
+from kafkawire.handlers.common.repeats import check_repeats
 from kafkawire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.pending_reply import PendingReply
-from kafkawire.requests.repeats import check_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from coordinator.transactions.api import Partition, TransactionDescription
 
-    Asked = tuple[str, Pending[TransactionDescription] | ErrorCode]
+    Description = tuple[str, Future[TransactionDescription] | ErrorCode]
 
 
 def handle(context: RequestContext, request: DescribeTransactionsRequest) -> PendingReply[DescribeTransactionsResponse]:
     """Ask for all ids at once."""
     check_repeats(request.transactional_ids)
-    asked = [(name, _ask(context, name)) for name in request.transactional_ids]
-    pending = [one for _, one in asked if not isinstance(one, ErrorCode)]
-    return PendingReply(pending, partial(_respond, context, asked))
+    descriptions = [(name, _describe(context, name)) for name in request.transactional_ids]
+    pending = [one for _, one in descriptions if not isinstance(one, ErrorCode)]
+    return PendingReply(pending, partial(_respond, context, descriptions))
 
 
 def refuse(
@@ -49,21 +50,21 @@ def refuse(
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _ask(context: RequestContext, name: str) -> Pending[TransactionDescription] | ErrorCode:
+def _describe(context: RequestContext, name: str) -> Future[TransactionDescription] | ErrorCode:
     if not context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return context.broker.transactions.describe(name) if name else ErrorCode.INVALID_REQUEST
 
 
-def _respond(context: RequestContext, asked: Sequence[Asked]) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(transaction_states=[_state(context, *one) for one in asked])
+def _respond(context: RequestContext, descriptions: Sequence[Description]) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(transaction_states=[_state(context, *one) for one in descriptions])
 
 
-def _state(context: RequestContext, name: str, asked: Pending[TransactionDescription] | ErrorCode) -> TransactionState:
-    if isinstance(asked, ErrorCode):
-        return TransactionState(transactional_id=name, error_code=asked)
+def _state(context: RequestContext, name: str, pending: Future[TransactionDescription] | ErrorCode) -> TransactionState:
+    if isinstance(pending, ErrorCode):
+        return TransactionState(transactional_id=name, error_code=pending)
     try:
-        found = asked.result()
+        found = pending.result()
     except CoordinatorError as error:
         return TransactionState(transactional_id=name, error_code=error_code_of(error))
     return TransactionState(
@@ -86,3 +87,6 @@ def _topics(context: RequestContext, partitions: Iterable[Partition]) -> list[To
         for topic, numbers in by_topic.items()
         if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic)
     ]
+
+
+API = Api("describe_transactions", DescribeTransactionsRequest, handle, refuse, 0, 0, two_stage=True)

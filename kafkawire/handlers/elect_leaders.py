@@ -22,6 +22,7 @@ from kafkawire.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of, shortened
 
@@ -39,16 +40,16 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
         return ElectLeadersResponse()
     if request.election_type not in {*ElectionType}:
         return _failure(request, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-    asked = _asked(request, context.broker.cluster.image)
-    partitions = [(topic, number) for topic, numbers in asked.items() for number in numbers]
+    numbers_by_topic = _requested_partitions(request, context.broker.cluster.image)
+    partitions = [(topic, number) for topic, numbers in numbers_by_topic.items() for number in numbers]
     try:
         errors = await context.broker.cluster.elect_leaders(ElectionType(request.election_type), partitions)
     except CoordinatorError as error:
         return _failure(request, error_code_of(error), str(error) or None)
-    found: dict[str, list[PartitionResult]] = {topic: [] for topic in asked}
-    for (topic, number), wrong in zip(partitions, errors, strict=True):
-        if request.topic_partitions is not None or not isinstance(wrong, ElectionNotNeeded):
-            found[topic].append(_row(number, wrong))
+    found: dict[str, list[PartitionResult]] = {topic: [] for topic in numbers_by_topic}
+    for (topic, number), refusal in zip(partitions, errors, strict=True):
+        if request.topic_partitions is not None or not isinstance(refusal, ElectionNotNeeded):
+            found[topic].append(_row(number, refusal))
     rows = [ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in found.items()]
     return ElectLeadersResponse(replica_election_results=rows)
 
@@ -58,14 +59,14 @@ def refuse(context: RequestContext, request: ElectLeadersRequest, code: ErrorCod
     return _failure(request, code)
 
 
-def _asked(request: ElectLeadersRequest, image: ClusterImage) -> Mapping[str, Sequence[int]]:
+def _requested_partitions(request: ElectLeadersRequest, image: ClusterImage) -> Mapping[str, Sequence[int]]:
     """The requested partitions, by topic."""
     if request.topic_partitions is None:
         return {topic.name: range(len(topic.partitions)) for topic in image.topics.values()}
-    asked: dict[str, list[int]] = {}
+    numbers_by_topic: dict[str, list[int]] = {}
     for one in request.topic_partitions:
-        asked.setdefault(one.topic, []).extend(one.partitions)
-    return asked
+        numbers_by_topic.setdefault(one.topic, []).extend(one.partitions)
+    return numbers_by_topic
 
 
 def _failure(request: ElectLeadersRequest, code: ErrorCode, message: str | None = None) -> ElectLeadersResponse:
@@ -87,3 +88,6 @@ def _row(partition: int, error: CoordinatorError | None) -> PartitionResult:
     if error is None:
         return PartitionResult(partition_id=partition)
     return PartitionResult(partition_id=partition, error_code=error_code_of(error), error_message=shortened(str(error)))
+
+
+API = Api("elect_leaders", ElectLeadersRequest, handle, refuse, 0, 2)

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Final
 from coordinator.errors import CoordinatorError
 from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, ProducerIdentity
 from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 from kafkawire.requests.transactions import code_of_refusal
 
 if TYPE_CHECKING:
-    from coordinator.api import Pending
+    from coordinator.api import Future
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_OF_SECOND_PROTOCOL: Final = 5
@@ -36,9 +37,9 @@ FIRST_VERSION_OF_SECOND_PROTOCOL: Final = 5
 def handle(context: RequestContext, request: EndTxnRequest) -> PendingReply[EndTxnResponse]:
     """Decide the transaction."""
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-        return answered(EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return immediate_reply(EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if not request.transactional_id:
-        return answered(EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST))
+        return immediate_reply(EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST))
     asking = ProducerIdentity(request.producer_id, request.producer_epoch)
     protocol = SECOND_PROTOCOL if context.api_version >= FIRST_VERSION_OF_SECOND_PROTOCOL else FIRST_PROTOCOL
     pending = context.broker.transactions.end(
@@ -52,10 +53,13 @@ def refuse(context: RequestContext, request: EndTxnRequest, code: ErrorCode) -> 
     return EndTxnResponse(error_code=code)
 
 
-def _respond(version: int, pending: Pending[ProducerIdentity]) -> EndTxnResponse:
+def _respond(version: int, pending: Future[ProducerIdentity]) -> EndTxnResponse:
     """The response with the producer's id and epoch from now on; older versions do not encode them."""
     try:
         producer_id, epoch = pending.result()
     except CoordinatorError as error:
         return EndTxnResponse(error_code=code_of_refusal(error, knows_fenced=version >= FIRST_VERSION_WITH_FENCED))
     return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
+
+
+API = Api("end_txn", EndTxnRequest, handle, refuse, 0, 5, two_stage=True)

@@ -50,6 +50,7 @@ from kafkawire.messages.fetch import (
     PartitionData,
     WhatIsDropped,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.topic_lookup import current_leader
@@ -74,10 +75,10 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
     targets = _targets(request, by_id=by_id, is_replica=is_replica)
     if is_replica:
         return _replicate(context, request, targets, _forgotten(request, by_id=by_id))
-    begun = begin_fetch(context, request, targets, _forgotten(request, by_id=by_id), by_id=by_id)
-    if isinstance(begun, ErrorCode):
-        return FetchResponse(error_code=begun)
-    return respond(context, begun) if isinstance(begun, FetchResults) else _respond_later(context, begun)
+    started = begin_fetch(context, request, targets, _forgotten(request, by_id=by_id), by_id=by_id)
+    if isinstance(started, ErrorCode):
+        return FetchResponse(error_code=started)
+    return respond(context, started) if isinstance(started, FetchResults) else _respond_later(context, started)
 
 
 def _replicate(
@@ -87,17 +88,17 @@ def _replicate(
     if replica is None or not context.is_broker(replica.replica_id):
         return _refuse_all(targets)
     context.connection.gives_way = True
-    link = context.broker.followers.fetched(context.connection)
+    link = context.broker.followers.note_fetch(context.connection)
     if link.as_of != NEVER:
         round_trip_s = (link.at_ms - link.as_of.ms) / 1000
         context.broker.metrics.replication.note_round_trip(replica.replica_id, round_trip_s)
-    begun = begin_replica_fetch(context, request, targets, forgotten, replica, link)
-    if isinstance(begun, ErrorCode):
-        return FetchResponse(error_code=begun)
+    started = begin_replica_fetch(context, request, targets, forgotten, replica, link)
+    if isinstance(started, ErrorCode):
+        return FetchResponse(error_code=started)
     return (
-        _respond_to_replica(context, begun)
-        if isinstance(begun, FetchResults)
-        else _respond_to_replica_later(context, begun)
+        _respond_to_replica(context, started)
+        if isinstance(started, FetchResults)
+        else _respond_to_replica_later(context, started)
     )
 
 
@@ -105,23 +106,23 @@ async def _respond_to_replica_later(context: RequestContext, work: Awaitable[Fet
     return _respond_to_replica(context, await work)
 
 
-def _respond_to_replica(context: RequestContext, told: FetchResults) -> FetchResponse:
+def _respond_to_replica(context: RequestContext, results: FetchResults) -> FetchResponse:
     """The response to a follower. Each partition has records of one segment at most."""
-    response = FetchResponse(session_id=told.session_id, responses=[])
+    response = FetchResponse(session_id=results.session_id, responses=[])
     rows = []
-    for target, outcome in told.outcomes:
+    for target, outcome in results.outcomes:
         row = _row(context, target, outcome, response)
         if not isinstance(outcome, ErrorCode):
             _count_copied(context.broker, target, outcome.size_bytes)
             row.begins_segment = outcome.begins_segment
-            _tell_compacted(row, outcome.compacted)
+            _add_compaction_fields(row, outcome.compacted)
         rows.append((target, row))
     _group(rows, response)
-    context.broker.followers.responded(context.connection)
+    context.broker.followers.note_response(context.connection)
     return response
 
 
-def _tell_compacted(row: PartitionData, compacted: Compacted) -> None:
+def _add_compaction_fields(row: PartitionData, compacted: Compacted) -> None:
     if compacted is not NOT_COMPACTED:
         starts, dropped, swaps, gone_by = compacted
         row.epoch_starts = [EpochStart(epoch=epoch, start_offset=at) for epoch, at in starts]
@@ -138,25 +139,27 @@ def _count_copied(broker: BrokerInterfaces, target: FetchTarget, size_bytes: int
     broker.metrics.replication.bytes_out += size_bytes
     log = cast("ReplicaLog | None", target.log)
     if log is not None:
-        broker.throttles.leader.copied(log.config.leader_throttled_replicas, target.partition, size_bytes)
+        broker.throttles.leader.count_copied(log.config.leader_throttled_replicas, target.partition, size_bytes)
 
 
 async def _respond_later(context: RequestContext, work: Awaitable[FetchResults]) -> FetchResponse:
     return await respond_in_turns(context, await work)
 
 
-def respond(context: RequestContext, told: FetchResults) -> FetchResponse:
+def respond(context: RequestContext, results: FetchResults) -> FetchResponse:
     """The response with the results of a fetch."""
-    response = FetchResponse(session_id=told.session_id, responses=[])
-    _group(((target, _counted_row(context, target, outcome, response)) for target, outcome in told.outcomes), response)
+    response = FetchResponse(session_id=results.session_id, responses=[])
+    _group(
+        ((target, _counted_row(context, target, outcome, response)) for target, outcome in results.outcomes), response
+    )
     return response
 
 
-async def respond_in_turns(context: RequestContext, told: FetchResults) -> FetchResponse:
+async def respond_in_turns(context: RequestContext, results: FetchResults) -> FetchResponse:
     """The same response, of any size, made in turns of the event loop."""
-    response = FetchResponse(session_id=told.session_id, responses=[])
+    response = FetchResponse(session_id=results.session_id, responses=[])
     rows = []
-    for count, (target, outcome) in enumerate(told.outcomes, 1):
+    for count, (target, outcome) in enumerate(results.outcomes, 1):
         rows.append((target, _counted_row(context, target, outcome, response)))
         if count % TARGETS_PER_TURN == 0:
             await trio.lowlevel.checkpoint()
@@ -282,3 +285,6 @@ def _group(rows: Iterable[tuple[FetchTarget, PartitionData]], response: FetchRes
             response.responses.append(entry)
         entry.partitions.append(row)
         last = target
+
+
+API = Api("fetch", FetchRequest, handle, refuse, 4, 18)

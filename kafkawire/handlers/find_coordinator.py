@@ -18,6 +18,7 @@ from typing import Final
 
 from coordinator.errors import CoordinatorError
 from kafkawire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 
@@ -93,3 +94,6 @@ def _refusal(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCod
 
 def _refuse(key: str, code: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, error_code=code, error_message=message, node_id=NO_NODE, host="", port=NO_NODE)
+
+
+API = Api("find_coordinator", FindCoordinatorRequest, handle, refuse, 0, 6)

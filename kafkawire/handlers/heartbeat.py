@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING
 
 from coordinator.groups.api import Claim
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.requests.pending_reply import PendingReply, answered, code_of
+from kafkawire.requests.pending_reply import PendingReply, code_of, immediate_reply
 
 if TYPE_CHECKING:
-    from coordinator.api import Pending
+    from coordinator.api import Future
 
 
 def handle(context: RequestContext, request: HeartbeatRequest) -> PendingReply[HeartbeatResponse]:
     """Pass the heartbeat to the group coordinator."""
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
-        return answered(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return immediate_reply(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     claim = Claim(request.member_id, request.group_instance_id, request.generation_id)
     pending = context.broker.groups.heartbeat(request.group_id, claim)
     return PendingReply([pending], partial(_respond, pending))
@@ -37,11 +38,14 @@ def refuse(context: RequestContext, request: HeartbeatRequest, code: ErrorCode) 
     return HeartbeatResponse(error_code=code)
 
 
-def code_told(pending: Pending[None]) -> ErrorCode:
+def member_code(pending: Future[None]) -> ErrorCode:
     """Error code for the member, when its future is settled."""
     code = code_of(pending)
     return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
 
 
-def _respond(pending: Pending[None]) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=code_told(pending))
+def _respond(pending: Future[None]) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=member_code(pending))
+
+
+API = Api("heartbeat", HeartbeatRequest, handle, refuse, 0, 4, two_stage=True)

@@ -11,27 +11,28 @@ Version notes: 1 flexible.
 
 from __future__ import annotations
 
+from kafkawire.handlers.common.config_alteration import Alteration, RequestedChange, alter
 from kafkawire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from kafkawire.requests.config_alteration import Alteration, AskedChange, alter
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
 
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Change one resource after the other."""
-    asked = [
+    alterations = [
         Alteration(
             one.resource_type,
             one.resource_name,
-            [AskedChange(config.config_operation, config.name, config.value) for config in one.configs],
+            [RequestedChange(config.config_operation, config.name, config.value) for config in one.configs],
         )
         for one in request.resources
     ]
-    rows = await alter(context, asked, AlterConfigsResourceResponse, validate_only=request.validate_only)
+    rows = await alter(context, alterations, AlterConfigsResourceResponse, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=rows)
 
 
@@ -47,3 +48,6 @@ def refuse(
             for one in request.resources
         ]
     )
+
+
+API = Api("incremental_alter_configs", IncrementalAlterConfigsRequest, handle, refuse, 0, 1)

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 from coordinator.errors import CoordinatorError, MetadataUnavailable
 from coordinator.transactions.api import ProducerIdentity
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.requests.settleable import until_settled
+from kafkawire.requests.futures import until_settled
 from kafkawire.requests.transactions import code_of_refusal
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 NO_ID: Final = -1
 NO_EPOCH: Final = -1
-NOBODY: Final = ProducerIdentity(NO_ID, NO_EPOCH)
+NO_PRODUCER: Final = ProducerIdentity(NO_ID, NO_EPOCH)
 FIRST_VERSION_WITH_FENCED: Final = 4
 
 
@@ -72,7 +73,7 @@ async def _identity(context: RequestContext, request: InitProducerIdRequest) -> 
         return ProducerIdentity(await context.broker.cluster.new_producer_id(), 0)
     expected = ProducerIdentity(request.producer_id, request.producer_epoch)
     pending = context.broker.transactions.initialise(
-        request.transactional_id, request.transaction_timeout_ms, None if expected == NOBODY else expected
+        request.transactional_id, request.transaction_timeout_ms, None if expected == NO_PRODUCER else expected
     )
     await until_settled(pending)
     return pending.result()
@@ -85,3 +86,6 @@ def _may_write(context: RequestContext, topics: Iterable[str]) -> bool:
 
 def _refuse(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_EPOCH)
+
+
+API = Api("init_producer_id", InitProducerIdRequest, handle, refuse, 0, 5)

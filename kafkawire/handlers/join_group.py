@@ -26,12 +26,13 @@ from coordinator.errors import (
 )
 from coordinator.groups.api import Join, MemberProtocol
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 
 if TYPE_CHECKING:
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from coordinator.groups.api import Joined
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT: Final = 1
@@ -47,7 +48,7 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> PendingReply[J
     """Join the group; the reply comes with the new generation."""
     version = context.api_version
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
-        return answered(_refuse(version, ErrorCode.GROUP_AUTHORIZATION_FAILED, _NO_MEMBER))
+        return immediate_reply(_refuse(version, ErrorCode.GROUP_AUTHORIZATION_FAILED, _NO_MEMBER))
     pending = context.broker.groups.join(request.group_id, _join(context, request))
     return PendingReply([pending], partial(_respond, version, request.member_id, pending))
 
@@ -76,7 +77,7 @@ def _join(context: RequestContext, request: JoinGroupRequest) -> Join:
     )
 
 
-def _respond(version: int, member_id: str, pending: Pending[Joined]) -> JoinGroupResponse:
+def _respond(version: int, member_id: str, pending: Future[Joined]) -> JoinGroupResponse:
     try:
         joined = pending.result()
     except GroupError as error:
@@ -106,3 +107,6 @@ def _refuse(version: int, code: ErrorCode, member_id: str) -> JoinGroupResponse:
 def _name(version: int, name: str) -> str | None:
     """The protocol name; empty ones are null in versions that allow null."""
     return name or (None if version >= FIRST_VERSION_WITH_NULL_NAME else "")
+
+
+API = Api("join_group", JoinGroupRequest, handle, refuse, 0, 9, two_stage=True)

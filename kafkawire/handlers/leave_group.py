@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Final
 from coordinator.errors import GroupError
 from coordinator.groups.api import Claim
 from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
 
 FIRST_VERSION_WITH_MANY_MEMBERS: Final = 3
 
@@ -31,7 +32,7 @@ FIRST_VERSION_WITH_MANY_MEMBERS: Final = 3
 def handle(context: RequestContext, request: LeaveGroupRequest) -> PendingReply[LeaveGroupResponse]:
     """Remove all named members."""
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
-        return answered(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return immediate_reply(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     leaving = [Claim(request.member_id)]
     if context.api_version >= FIRST_VERSION_WITH_MANY_MEMBERS:
         leaving = [Claim(one.member_id, one.group_instance_id) for one in request.members]
@@ -44,7 +45,7 @@ def refuse(context: RequestContext, request: LeaveGroupRequest, code: ErrorCode)
     return LeaveGroupResponse(error_code=code)
 
 
-def _respond(version: int, leaving: Sequence[Claim], pending: Pending[list[GroupError | None]]) -> LeaveGroupResponse:
+def _respond(version: int, leaving: Sequence[Claim], pending: Future[list[GroupError | None]]) -> LeaveGroupResponse:
     try:
         outcomes = pending.result()
     except GroupError as error:
@@ -60,3 +61,6 @@ def _respond(version: int, leaving: Sequence[Claim], pending: Pending[list[Group
     if version >= FIRST_VERSION_WITH_MANY_MEMBERS:
         return LeaveGroupResponse(members=rows)
     return LeaveGroupResponse(error_code=rows[0].error_code)
+
+
+API = Api("leave_group", LeaveGroupRequest, handle, refuse, 0, 5, two_stage=True)

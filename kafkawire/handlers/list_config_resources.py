@@ -19,6 +19,7 @@ from kafkawire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
 
@@ -32,8 +33,8 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> List
         return _refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if context.api_version < FIRST_VERSION_WITH_TYPES:
         return ListConfigResourcesResponse(config_resources=[])
-    asked = set(request.resource_types) or ALL_TYPES
-    if not asked <= ALL_TYPES:
+    types = set(request.resource_types) or ALL_TYPES
+    if not types <= ALL_TYPES:
         return _refuse(ErrorCode.UNSUPPORTED_VERSION)
     image = context.broker.cluster.image
     brokers = [str(broker_id) for broker_id in image.brokers]
@@ -45,7 +46,7 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> List
     found = [
         ConfigResource(resource_name=name, resource_type=kind)
         for kind, of_kind in names.items()
-        if kind in asked
+        if kind in types
         for name in of_kind
     ]
     return ListConfigResourcesResponse(config_resources=found)
@@ -60,3 +61,6 @@ def refuse(
 
 def _refuse(code: ErrorCode) -> ListConfigResourcesResponse:
     return ListConfigResourcesResponse(error_code=code, config_resources=[])
+
+
+API = Api("list_config_resources", ListConfigResourcesRequest, handle, refuse, 0, 1)

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from coordinator.errors import GroupError
 from kafkawire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.pending_reply import PendingReply
 
 if TYPE_CHECKING:
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from coordinator.groups.api import GroupListing
 
 
@@ -36,7 +37,7 @@ def refuse(context: RequestContext, request: ListGroupsRequest, code: ErrorCode)
 
 
 def _respond(
-    context: RequestContext, request: ListGroupsRequest, pending: Pending[list[GroupListing]]
+    context: RequestContext, request: ListGroupsRequest, pending: Future[list[GroupListing]]
 ) -> ListGroupsResponse:
     try:
         found = pending.result()
@@ -58,3 +59,6 @@ def _respond(
         and (sees_all or context.authorize(Operation.DESCRIBE, ResourceType.GROUP, one.group_id))
     ]
     return ListGroupsResponse(groups=rows)
+
+
+API = Api("list_groups", ListGroupsRequest, handle, refuse, 0, 5, two_stage=True)

@@ -31,6 +31,7 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import find_log
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from engine.api import PartitionLog
 
 Key = tuple[str, int]  # topic and partition
-Outcome = OffsetAtTimestamp | ErrorCode
+OffsetOrError = OffsetAtTimestamp | ErrorCode
 
 _FIRST_VERSION_BY_TIMESTAMP: Final[dict[int, int]] = {
     OffsetSpec.LATEST: 1,
@@ -58,7 +59,7 @@ class _Search(NamedTuple):
 
     key: Key
     is_cold: bool
-    find: Callable[[], Awaitable[Outcome]]
+    find: Callable[[], Awaitable[OffsetOrError]]
 
 
 def handle(
@@ -67,7 +68,7 @@ def handle(
     """Answer each partition, in the order of the request; at once if no records have to be searched."""
     names = dict.fromkeys(topic.name for topic in request.topics)
     allowed = {name for name in names if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)}
-    found, searches = look(context, request, allowed)
+    found, searches = resolve(context, request, allowed)
     return _search(context, request, found, searches) if searches else respond(request, found)
 
 
@@ -81,7 +82,7 @@ def refuse(context: RequestContext, request: ListOffsetsRequest, code: ErrorCode
     )
 
 
-def respond(request: ListOffsetsRequest, found: Mapping[Key, Outcome]) -> ListOffsetsResponse:
+def respond(request: ListOffsetsRequest, found: Mapping[Key, OffsetOrError]) -> ListOffsetsResponse:
     """The response with all found offsets."""
     response = ListOffsetsResponse(topics=[])
     for topic in request.topics:
@@ -92,14 +93,14 @@ def respond(request: ListOffsetsRequest, found: Mapping[Key, Outcome]) -> ListOf
     return response
 
 
-def look(
+def resolve(
     context: RequestContext, request: ListOffsetsRequest, allowed: Container[str]
-) -> tuple[dict[Key, Outcome], list[_Search]]:
+) -> tuple[dict[Key, OffsetOrError], list[_Search]]:
     """Offsets of allowed topics that are known without a search, and searches for the others."""
     asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
     named = Counter((topic, one.partition_index) for topic, one in asked)
     isolation, is_replica = isolation_of(request), context.is_broker(request.replica_id)
-    found: dict[Key, Outcome] = {}
+    found: dict[Key, OffsetOrError] = {}
     searches: list[_Search] = []
     for topic, one in asked:
         key = topic, one.partition_index
@@ -112,7 +113,7 @@ def look(
         elif _is_searched(one.timestamp):
             searches.append(_Search(key, log.has_cold, partial(_find, log, one.timestamp, isolation)))
         else:
-            found[key] = _told(log, one.timestamp, isolation, is_replica=is_replica)
+            found[key] = _offset_of_point(log, one.timestamp, isolation, is_replica=is_replica)
     return found, searches
 
 
@@ -122,7 +123,7 @@ def isolation_of(request: ListOffsetsRequest) -> Isolation:
 
 
 async def _search(
-    context: RequestContext, request: ListOffsetsRequest, found: dict[Key, Outcome], searches: Sequence[_Search]
+    context: RequestContext, request: ListOffsetsRequest, found: dict[Key, OffsetOrError], searches: Sequence[_Search]
 ) -> ListOffsetsResponse:
     """Search the logs here, then, all at once, the remote tier."""
     cold = [one for one in searches if one.is_cold]
@@ -153,7 +154,7 @@ def _log_of(context: RequestContext, topic: str, asked: ListOffsetsPartition) ->
     return log
 
 
-def _told(log: PartitionLog, spec: int, isolation: Isolation, *, is_replica: bool) -> Outcome:
+def _offset_of_point(log: PartitionLog, spec: int, isolation: Isolation, *, is_replica: bool) -> OffsetOrError:
     """The offset of a named point. For an authenticated replica the latest one is the end of the log."""
     if is_replica and spec == OffsetSpec.LATEST:
         return OffsetAtTimestamp(log.log_end_offset, NO_TIMESTAMP_MS, log.leader_epoch)
@@ -168,14 +169,14 @@ def _is_searched(timestamp_ms: int) -> bool:
     return timestamp_ms >= 0 or timestamp_ms == OffsetSpec.MAX_TIMESTAMP
 
 
-async def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Outcome:
+async def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> OffsetOrError:
     try:
         return await log.offset_for_timestamp(timestamp_ms, isolation)
     except EngineError as error:
         return error_code_of(error)
 
 
-def _row(asked: ListOffsetsPartition, outcome: Outcome) -> ListOffsetsPartitionResponse:
+def _row(asked: ListOffsetsPartition, outcome: OffsetOrError) -> ListOffsetsPartitionResponse:
     if isinstance(outcome, ErrorCode):
         return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=outcome)
     return ListOffsetsPartitionResponse(
@@ -184,3 +185,6 @@ def _row(asked: ListOffsetsPartition, outcome: Outcome) -> ListOffsetsPartitionR
         offset=outcome.offset,
         leader_epoch=outcome.leader_epoch,
     )
+
+
+API = Api("list_offsets", ListOffsetsRequest, handle, refuse, 1, 11)

@@ -17,6 +17,7 @@ from kafkawire.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
 
@@ -32,8 +33,8 @@ def handle(context: RequestContext, request: ListPartitionReassignmentsRequest) 
         return refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     image = context.broker.cluster.image
     if request.topics is None:
-        asked = ((topic.name, range(len(topic.partitions))) for topic in image.topics.values())
-        return ListPartitionReassignmentsResponse(topics=[*_under_way(image, asked)])
+        topics = ((topic.name, range(len(topic.partitions))) for topic in image.topics.values())
+        return ListPartitionReassignmentsResponse(topics=[*_under_way(image, topics)])
     named = ((topic.name, topic.partition_indexes) for topic in request.topics)
     return ListPartitionReassignmentsResponse(topics=[*_under_way(image, named)])
 
@@ -52,8 +53,8 @@ def refuse(
     return ListPartitionReassignmentsResponse(error_code=code, topics=rows)
 
 
-def _under_way(image: ClusterImage, asked: Iterable[tuple[str, Iterable[int]]]) -> Iterator[OngoingTopicReassignment]:
-    for name, partitions in asked:
+def _under_way(image: ClusterImage, topics: Iterable[tuple[str, Iterable[int]]]) -> Iterator[OngoingTopicReassignment]:
+    for name, partitions in topics:
         rows = [
             OngoingPartitionReassignment(
                 partition_index=number,
@@ -66,3 +67,6 @@ def _under_way(image: ClusterImage, asked: Iterable[tuple[str, Iterable[int]]]) 
         ]
         if rows:
             yield OngoingTopicReassignment(name=name, partitions=rows)
+
+
+API = Api("list_partition_reassignments", ListPartitionReassignmentsRequest, handle, refuse, 0, 0)

@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import CoordinatorError
 from coordinator.transactions.api import TransactionState
+from kafkawire.handlers.common.patterns import InvalidPattern, compile_pattern
 from kafkawire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafkawire.messages.list_transactions import TransactionState as Listed
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.patterns import InvalidPattern, compile_pattern
-from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from coordinator.transactions.api import TransactionListing
 
 _STATES: Final = {state.label: state for state in TransactionState}
@@ -37,7 +38,7 @@ def handle(context: RequestContext, request: ListTransactionsRequest) -> Pending
     try:
         fits = _filter(request, context.broker.now_ms())
     except InvalidPattern:
-        return answered(refuse(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION))
+        return immediate_reply(refuse(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION))
     pending = context.broker.transactions.list_transactions()
     return PendingReply([pending], partial(_respond, context, request, fits, pending))
 
@@ -69,7 +70,7 @@ def _respond(
     context: RequestContext,
     request: ListTransactionsRequest,
     fits: Callable[[TransactionListing], bool],
-    pending: Pending[list[TransactionListing]],
+    pending: Future[list[TransactionListing]],
 ) -> ListTransactionsResponse:
     try:
         found = pending.result()
@@ -87,3 +88,6 @@ def _respond(
             if fits(one) and context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
         ],
     )
+
+
+API = Api("list_transactions", ListTransactionsRequest, handle, refuse, 0, 2, two_stage=True)

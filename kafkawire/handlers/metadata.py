@@ -30,10 +30,11 @@ from kafkawire.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import CREATED_PARTITIONS_MAX, is_legal_topic_name
-from kafkawire.requests.topic_rows import OPERATIONS_NOT_ASKED, PARTITIONS_PER_TURN, Sight, encode_row
+from kafkawire.requests.topic_rows import OPERATIONS_NOT_ASKED, PARTITIONS_PER_TURN, ClientTraits, encode_row
 from kafkawire.wire.plan_encode import EncodedElements
 from kafkawire.wire.primitives import ZERO_UUID
 
@@ -198,7 +199,7 @@ async def _rows(
     """Rows of the topics; those of existing topics come from the broker's `TopicRows`."""
     version = context.api_version
     kept = context.broker.topic_rows
-    seen = Sight(version, frozenset(context.broker.cluster.image.brokers), reachable)
+    traits = ClientTraits(version, frozenset(context.broker.cluster.image.brokers), reachable)
     asks_operations = request.include_topic_authorized_operations and version >= FIRST_VERSION_WITH_OPERATIONS
     rows = EncodedElements()
     for count, topic in enumerate(found, 1):
@@ -208,7 +209,7 @@ async def _rows(
         operations = (
             context.authorized_operations(ResourceType.TOPIC, topic.name) if asks_operations else OPERATIONS_NOT_ASKED
         )
-        rows.append(kept.find(topic, seen, operations) or await kept.make(topic, seen, operations))
+        rows.append(kept.find(topic, traits, operations) or await kept.make(topic, traits, operations))
         if count % TOPICS_PER_TURN == 0:
             await trio.lowlevel.checkpoint()
     return rows
@@ -223,3 +224,6 @@ def _error_row(code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID) -
 def _refused(topic: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
     """Row of a refused topic. MetadataRequest.getErrorResponse cannot leave a name null, either."""
     return MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+
+
+API = Api("metadata", MetadataRequest, handle, refuse, 0, 13)

@@ -26,15 +26,16 @@ from kafkawire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 from kafkawire.requests.topic_lookup import find_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from coordinator.api import Pending, TopicInfo
+    from coordinator.api import Future, TopicInfo
 
 FIRST_VERSION_WITH_UNKNOWN_GROUP: Final = 9
 FIRST_VERSION_WITH_IDS: Final = 10
@@ -67,7 +68,7 @@ def commit(
         if not _refusal(info, asked)
     ]
     if not offsets:
-        return answered(_told(request, found, iter(())))
+        return immediate_reply(_response_of(request, found, iter(())))
     claim = Claim(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     pending = context.broker.groups.commit(request.group_id, claim, offsets, request.retention_time_ms)
     return reply_about(context, request, found, pending)
@@ -77,7 +78,7 @@ def reply_about(
     context: RequestContext,
     request: OffsetCommitRequest,
     found: Sequence[TopicInfo | ErrorCode],
-    pending: Pending[list[GroupError | None]],
+    pending: Future[list[GroupError | None]],
 ) -> PendingReply[OffsetCommitResponse]:
     """The reply, which waits for the outcome of all allowed offsets."""
     return PendingReply([pending], partial(_respond, context.api_version, request, found, pending))
@@ -109,7 +110,7 @@ def _respond(
     version: int,
     request: OffsetCommitRequest,
     found: Sequence[TopicInfo | ErrorCode],
-    pending: Pending[list[GroupError | None]],
+    pending: Future[list[GroupError | None]],
 ) -> OffsetCommitResponse:
     try:
         outcomes = pending.result()
@@ -117,11 +118,11 @@ def _respond(
         code = error_code_of(error)
         if isinstance(error, UnknownGroup) and version < FIRST_VERSION_WITH_UNKNOWN_GROUP:
             code = ErrorCode.ILLEGAL_GENERATION
-        return _told(request, found, repeat(code))
-    return _told(request, found, (ErrorCode.NONE if one is None else error_code_of(one) for one in outcomes))
+        return _response_of(request, found, repeat(code))
+    return _response_of(request, found, (ErrorCode.NONE if one is None else error_code_of(one) for one in outcomes))
 
 
-def _told(
+def _response_of(
     request: OffsetCommitRequest, found: Sequence[TopicInfo | ErrorCode], codes: Iterator[ErrorCode]
 ) -> OffsetCommitResponse:
     """The response. `codes` are the codes of the allowed partitions, one after the other."""
@@ -148,3 +149,6 @@ def _refusal(info: TopicInfo | ErrorCode, asked: OffsetCommitRequestPartition) -
         return info
     is_there = 0 <= asked.partition_index < len(info.partitions)
     return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+API = Api("offset_commit", OffsetCommitRequest, handle, refuse, 2, 10, two_stage=True)

@@ -21,19 +21,20 @@ from kafkawire.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.pending_reply import PendingReply, answered, tell_refusals
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply, set_error_codes
 from kafkawire.requests.topic_lookup import find_topic
 
 if TYPE_CHECKING:
-    from coordinator.api import Pending
+    from coordinator.api import Future
 
 
 def handle(context: RequestContext, request: OffsetDeleteRequest) -> PendingReply[OffsetDeleteResponse]:
     """Delete all allowed offsets at once."""
     if not context.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id):
-        return answered(OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return immediate_reply(OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     image = context.broker.cluster.image
     response = OffsetDeleteResponse(topics=[])
     rows: list[OffsetDeleteResponsePartition] = []  # rows of allowed partitions
@@ -64,11 +65,14 @@ def refuse(context: RequestContext, request: OffsetDeleteRequest, code: ErrorCod
 def _respond(
     response: OffsetDeleteResponse,
     rows: list[OffsetDeleteResponsePartition],
-    pending: Pending[list[GroupError | None]],
+    pending: Future[list[GroupError | None]],
 ) -> OffsetDeleteResponse:
     try:
         outcomes = pending.result()
     except GroupError as error:
         return OffsetDeleteResponse(error_code=error_code_of(error))
-    tell_refusals(rows, outcomes)
+    set_error_codes(rows, outcomes)
     return response
+
+
+API = Api("offset_delete", OffsetDeleteRequest, handle, refuse, 0, 0, two_stage=True)

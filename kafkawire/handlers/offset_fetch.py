@@ -18,6 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coordinator.errors import CoordinatorNotAvailable, GroupError
+from kafkawire.handlers.common.offset_rows import NO_OFFSET, encode_rows
+from kafkawire.handlers.common.repeats import check_repeats
 from kafkawire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -29,16 +31,15 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.offset_rows import NO_OFFSET, encode_rows
 from kafkawire.requests.pending_reply import PendingReply
-from kafkawire.requests.repeats import check_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from coordinator.groups.api import CommittedOffset, FetchedOffset
 
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
@@ -51,14 +52,14 @@ NO_TOPIC_ID: Final = bytes(16)
 _Topic = OffsetFetchResponseTopic | OffsetFetchResponseTopics
 
 
-class _Asked(NamedTuple):
+class _GroupFetch(NamedTuple):
     """Response of one group, its future, and the topics that the result fills.
 
     `all`: the request names no topics, and means all committed offsets.
     """
 
     group: OffsetFetchResponseGroup
-    pending: Pending[Any] | None
+    pending: Future[Any] | None
     to_fill: Sequence[tuple[_Topic, Sequence[int]]] = ()
     all: bool = False
 
@@ -67,13 +68,15 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> PendingReply
     """Ask all groups at once."""
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
         check_repeats([group.group_id for group in request.groups])
-        asked = [
-            _ask(context, group.group_id, group.topics, require_stable=request.require_stable)
+        fetches = [
+            _fetch(context, group.group_id, group.topics, require_stable=request.require_stable)
             for group in request.groups
         ]
     else:
-        asked = [_ask(context, request.group_id, request.topics, require_stable=request.require_stable)]
-    return PendingReply([one.pending for one in asked if one.pending is not None], partial(_respond, context, asked))
+        fetches = [_fetch(context, request.group_id, request.topics, require_stable=request.require_stable)]
+    return PendingReply(
+        [one.pending for one in fetches if one.pending is not None], partial(_respond, context, fetches)
+    )
 
 
 def refuse(context: RequestContext, request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
@@ -90,13 +93,13 @@ def refuse(context: RequestContext, request: OffsetFetchRequest, code: ErrorCode
     return OffsetFetchResponse(topics=rows)
 
 
-def _ask(
+def _fetch(
     context: RequestContext,
     group_id: str,
     topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     *,
     require_stable: bool,
-) -> _Asked:
+) -> _GroupFetch:
     group = OffsetFetchResponseGroup(group_id=group_id, topics=[])
     wanted: list[tuple[str, Sequence[int]]] = []
     to_fill: list[tuple[_Topic, Sequence[int]]] = []
@@ -111,14 +114,14 @@ def _ask(
             wanted.append((name, topic.partition_indexes))
             to_fill.append((answer, topic.partition_indexes))
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
-        one = _Asked(group, None, to_fill)
+        one = _GroupFetch(group, None, to_fill)
         _refuse(context, one, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return one
     if topics is None:
         pending = context.broker.groups.fetch_all_offsets(group_id, require_stable=require_stable)
-        return _Asked(group, pending, all=True)
+        return _GroupFetch(group, pending, all=True)
     found = context.broker.groups.fetch_offsets(group_id, wanted, require_stable=require_stable)
-    return _Asked(group, found, to_fill)
+    return _GroupFetch(group, found, to_fill)
 
 
 def _find_name(context: RequestContext, name: str, topic_id: bytes) -> str | ErrorCode:
@@ -147,7 +150,7 @@ def _rows(context: RequestContext, partitions: Iterable[int], code: ErrorCode) -
     return [new(partition_index=each, committed_offset=NO_OFFSET, metadata="", error_code=code) for each in partitions]
 
 
-def _refuse(context: RequestContext, one: _Asked, code: ErrorCode) -> None:
+def _refuse(context: RequestContext, one: _GroupFetch, code: ErrorCode) -> None:
     if context.api_version >= FIRST_VERSION_WITH_GROUP_ERROR:
         one.group.error_code = code
         one.group.topics = []
@@ -159,17 +162,17 @@ def _refuse(context: RequestContext, one: _Asked, code: ErrorCode) -> None:
             row.error_code = code
 
 
-def _respond(context: RequestContext, asked: Sequence[_Asked]) -> OffsetFetchResponse:
-    for one in asked:
+def _respond(context: RequestContext, fetches: Sequence[_GroupFetch]) -> OffsetFetchResponse:
+    for one in fetches:
         if one.pending is not None:
             _settle(context, one, one.pending)
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        return OffsetFetchResponse(groups=[one.group for one in asked])
-    group: Any = asked[0].group  # it has topics of the older class
+        return OffsetFetchResponse(groups=[one.group for one in fetches])
+    group: Any = fetches[0].group  # it has topics of the older class
     return OffsetFetchResponse(error_code=group.error_code, topics=group.topics)
 
 
-def _settle(context: RequestContext, one: _Asked, pending: Pending[Any]) -> None:
+def _settle(context: RequestContext, one: _GroupFetch, pending: Future[Any]) -> None:
     try:
         fetched = pending.result()
     except CoordinatorNotAvailable:
@@ -193,10 +196,13 @@ def _all(context: RequestContext, fetched: Sequence[FetchedOffset]) -> list[Any]
     by_name: dict[str, list[tuple[int, CommittedOffset | GroupError | None]]] = {}
     for one in fetched:
         by_name.setdefault(one.topic, []).append((one.partition, one.committed))
-    told = []
+    rows = []
     for name, found in by_name.items():
         if _may_describe(context, name) and (not by_id or name in topics):
             topic = _topic(context, name, topics[name].topic_id if by_id else NO_TOPIC_ID)
             topic.partitions = encode_rows(found, context.api_version)
-            told.append(topic)
-    return told
+            rows.append(topic)
+    return rows
+
+
+API = Api("offset_fetch", OffsetFetchRequest, handle, refuse, 1, 10, two_stage=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import EngineError
 from kafkawire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -25,6 +25,7 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import find_log
@@ -79,7 +80,7 @@ def _replica_end(
     elif not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         row.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     else:
-        partition = TopicPartition(topic.topic_id, topic.name, asked.partition)
+        partition = TopicIdPartition(topic.topic_id, topic.name, asked.partition)
         try:
             end = context.broker.store.replica_end(partition, asked.current_leader_epoch)
         except EngineError as error:
@@ -103,3 +104,6 @@ def _end_offset(
     except EngineError as error:
         row.error_code = error_code_of(error)
     return row
+
+
+API = Api("offset_for_leader_epoch", OffsetForLeaderEpochRequest, handle, refuse, 2, 4)

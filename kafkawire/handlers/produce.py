@@ -9,7 +9,7 @@ Behavior:
 - Records without a key are refused in compacted topics, each by its position in the batch.
 - A transactional batch needs WRITE on the transactional id, else the whole request is refused. So is a request with
   several producers (INVALID_PRODUCER_ID_MAPPING). The batch waits until its partition is part of the transaction, see
-  `kafkawire.requests.joining`; later batches of its producer wait with it.
+  `kafkawire.handlers.common.txn_verification`; later batches of its producer wait with it.
 - Only the broker writes to internal topics (INVALID_TOPIC_EXCEPTION), except for Kafka's admin tools.
 
 Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (KIP-110), 8 record errors (KIP-467), 10
@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from engine import errors as log_errors
 from engine.errors import EngineError
+from kafkawire.handlers.common.pending_appends import PendingAppends
+from kafkawire.handlers.common.txn_verification import NotJoined, TransactionJoining, is_transactional, producers_of
 from kafkawire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -36,15 +38,9 @@ from kafkawire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.joining import (
-    NotJoined,
-    TransactionJoining,
-    is_transactional,
-    producers_of,
-)
-from kafkawire.requests.pending_appends import PendingAppends
 from kafkawire.requests.pending_reply import PendingReply
 from kafkawire.requests.topic_lookup import current_leader, find_log, find_topic
 from kafkawire.wire.connection import ProtocolViolation
@@ -170,20 +166,20 @@ def _append(
 
 def _respond(context: RequestContext, request: ProduceRequest, produced: Sequence[Produced]) -> ProduceResponse | None:
     """The response, or None for acks=0, whose errors end the connection (ProtocolViolation)."""
-    response, left = ProduceResponse(responses=[]), iter(produced)
+    response, remaining = ProduceResponse(responses=[]), iter(produced)
     for topic in request.topic_data:
         if topic.partition_data:  # Kafka leaves topics without partitions out
-            rows = [_row(context, response, data.index, next(left)) for data in topic.partition_data]
+            rows = [_row(context, response, data.index, next(remaining)) for data in topic.partition_data]
             response.responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
             )
     if request.acks != NO_ACKS:
         return response
-    for told in response.responses:
-        for row in told.partition_responses:
+    for topic_row in response.responses:
+        for row in topic_row.partition_responses:
             if row.error_code:
                 raise ProtocolViolation(
-                    f"produce with acks=0 to {told.name or told.topic_id.hex()}-{row.index} failed: "
+                    f"produce with acks=0 to {topic_row.name or topic_row.topic_id.hex()}-{row.index} failed: "
                     f"{ErrorCode(row.error_code).name}"
                 )
     return None
@@ -273,3 +269,9 @@ def _joining(context: RequestContext, request: ProduceRequest) -> TransactionJoi
         return None
     is_enforced = broker.transaction_rules.verifies_partitions
     return TransactionJoining(broker.transactions_anywhere, name, producers.pop(), version, is_enforced=is_enforced)
+
+
+# Advertised from 0: otherwise librdkafka would silently send without compression (KAFKA-18659).
+API = Api(
+    "produce", ProduceRequest, handle, refuse, 0, 13, first_served=3, two_stage=True, holds_frame=True, needs_room=True
+)

@@ -15,9 +15,10 @@ from __future__ import annotations
 from typing import Final
 
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.security.accepted_links import NotAuthenticated, OutOfPlace
+from kafkawire.security.accepted_links import NotAuthenticated, UnexpectedRequest
 from kafkawire.security.scram import MECHANISM
 
 # Kafka's texts.
@@ -32,7 +33,7 @@ def handle(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAut
     connection = context.connection
     try:
         return SaslAuthenticateResponse(auth_bytes=context.broker.links.answer(connection, bytes(request.auth_bytes)))
-    except OutOfPlace:
+    except UnexpectedRequest:
         return _refused(ErrorCode.ILLEGAL_SASL_STATE, _OUT_OF_PLACE)
     except NotAuthenticated as error:
         connection.ends_because = f"not authenticated: {error}"
@@ -46,3 +47,6 @@ def refuse(context: RequestContext, request: SaslAuthenticateRequest, code: Erro
 
 def _refused(code: ErrorCode, message: str | None) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(error_code=code, error_message=message)
+
+
+API = Api("sasl_authenticate", SaslAuthenticateRequest, handle, refuse, 0, 2)

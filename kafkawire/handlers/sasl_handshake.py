@@ -17,9 +17,10 @@ from __future__ import annotations
 from typing import Final
 
 from kafkawire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.security.accepted_links import OutOfPlace, UnknownMechanism
+from kafkawire.security.accepted_links import UnexpectedRequest, UnknownMechanism
 from kafkawire.security.scram import MECHANISM
 
 FIRST_VERSION_WITH_AUTHENTICATE: Final = 1
@@ -32,7 +33,7 @@ def handle(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandsh
     connection = context.connection
     try:
         context.broker.links.begin(connection, request.mechanism)
-    except OutOfPlace:
+    except UnexpectedRequest:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     except UnknownMechanism as error:
         connection.ends_because = f"no SASL mechanism of ours: {error}"
@@ -43,3 +44,6 @@ def handle(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandsh
 def refuse(context: RequestContext, request: SaslHandshakeRequest, code: ErrorCode) -> SaslHandshakeResponse:
     """A response with the error."""
     return SaslHandshakeResponse(error_code=code)
+
+
+API = Api("sasl_handshake", SaslHandshakeRequest, handle, refuse, 0, 1)

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final
 from coordinator.errors import GroupError
 from coordinator.groups.api import Claim
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 
 if TYPE_CHECKING:
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from coordinator.groups.api import Synced
 
 FIRST_VERSION_WITH_PROTOCOL: Final = 5
@@ -30,7 +31,7 @@ def handle(context: RequestContext, request: SyncGroupRequest) -> PendingReply[S
     """Pass the request on; the reply comes with the member's assignment."""
     code = _check(context, request)
     if code is not ErrorCode.NONE:
-        return answered(SyncGroupResponse(error_code=code))
+        return immediate_reply(SyncGroupResponse(error_code=code))
     pending = context.broker.groups.sync(
         request.group_id,
         Claim(request.member_id, request.group_instance_id, request.generation_id),
@@ -53,7 +54,7 @@ def _check(context: RequestContext, request: SyncGroupRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _respond(pending: Pending[Synced]) -> SyncGroupResponse:
+def _respond(pending: Future[Synced]) -> SyncGroupResponse:
     try:
         synced = pending.result()
     except GroupError as error:
@@ -63,3 +64,6 @@ def _respond(pending: Pending[Synced]) -> SyncGroupResponse:
         protocol_name=synced.protocol_name or None,
         assignment=synced.assignment,
     )
+
+
+API = Api("sync_group", SyncGroupRequest, handle, refuse, 0, 5, two_stage=True)

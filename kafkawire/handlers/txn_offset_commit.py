@@ -33,16 +33,17 @@ from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 from kafkawire.requests.topic_lookup import find_topic
 from kafkawire.requests.transactions import Verified, code_of_unverified, partition_of_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from coordinator.api import Pending, TopicInfo
+    from coordinator.api import Future, TopicInfo
     from coordinator.errors import GroupError
 
 FIRST_VERSION_WITH_LOADING: Final = 2
@@ -53,9 +54,9 @@ FIRST_VERSION_THAT_ADDS: Final = 5
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingReply[TxnOffsetCommitResponse]:
     """Find the offsets that may be committed, and write them into the transaction."""
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-        return answered(refuse(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return immediate_reply(refuse(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
-        return answered(refuse(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return immediate_reply(refuse(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
     image = context.broker.cluster.image
     found = [find_topic(context, image, Operation.READ, topic.name) for topic in request.topics]
     offsets = [
@@ -72,10 +73,10 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingR
         if not _refusal(info, asked)
     ]
     if not offsets:
-        return answered(_told(request, found, iter(())))
+        return immediate_reply(_response_of(request, found, iter(())))
     claim = Claim(request.member_id, request.group_instance_id, request.generation_id)
     if not request.transactional_id:
-        return answered(refuse(context, request, ErrorCode.INVALID_REQUEST))
+        return immediate_reply(refuse(context, request, ErrorCode.INVALID_REQUEST))
     protocol = SECOND_PROTOCOL if context.api_version >= FIRST_VERSION_THAT_ADDS else FIRST_PROTOCOL
     pending = context.broker.groups.commit_in_transaction(
         request.group_id,
@@ -89,7 +90,7 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingR
     return PendingReply([pending], partial(_respond, context.api_version, request, found, pending))
 
 
-def _permission(context: RequestContext, request: TxnOffsetCommitRequest, protocol: int) -> Pending[None] | None:
+def _permission(context: RequestContext, request: TxnOffsetCommitRequest, protocol: int) -> Future[None] | None:
     """Verification that the transaction has the group's partition; None if there is nothing to verify."""
     broker, name = context.broker, request.transactional_id
     if not request.group_id:
@@ -105,14 +106,14 @@ def _permission(context: RequestContext, request: TxnOffsetCommitRequest, protoc
 
 def refuse(context: RequestContext, request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
     """Refuse every partition."""
-    return _told(request, [code] * len(request.topics), iter(()))
+    return _response_of(request, [code] * len(request.topics), iter(()))
 
 
 def _respond(
     version: int,
     request: TxnOffsetCommitRequest,
     found: Sequence[TopicInfo | ErrorCode],
-    pending: Pending[list[GroupError | None]],
+    pending: Future[list[GroupError | None]],
 ) -> TxnOffsetCommitResponse:
     try:
         outcomes = pending.result()
@@ -120,11 +121,11 @@ def _respond(
         code = code_of_unverified(error, knows_abortable=version >= FIRST_VERSION_WITH_ABORTABLE)
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOADING:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # clients before 2.0 fail at the original code (KAFKA-7296)
-        return _told(request, found, repeat(code))
-    return _told(request, found, (ErrorCode.NONE if one is None else error_code_of(one) for one in outcomes))
+        return _response_of(request, found, repeat(code))
+    return _response_of(request, found, (ErrorCode.NONE if one is None else error_code_of(one) for one in outcomes))
 
 
-def _told(
+def _response_of(
     request: TxnOffsetCommitRequest, found: Sequence[TopicInfo | ErrorCode], codes: Iterator[ErrorCode]
 ) -> TxnOffsetCommitResponse:
     """The response. `codes` are the codes of the allowed partitions, one after the other."""
@@ -151,3 +152,6 @@ def _refusal(info: TopicInfo | ErrorCode, asked: TxnOffsetCommitRequestPartition
         return info
     is_there = 0 <= asked.partition_index < len(info.partitions)
     return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+API = Api("txn_offset_commit", TxnOffsetCommitRequest, handle, refuse, 0, 5, two_stage=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from coordinator.errors import CoordinatorError
 from kafkawire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 
@@ -29,3 +30,6 @@ async def handle(context: RequestContext, request: UnregisterBrokerRequest) -> U
 def refuse(context: RequestContext, request: UnregisterBrokerRequest, code: ErrorCode) -> UnregisterBrokerResponse:
     """A response with the error."""
     return UnregisterBrokerResponse(error_code=code)
+
+
+API = Api("unregister_broker", UnregisterBrokerRequest, handle, refuse, 0, 0)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from coordinator.api import FeatureUpdate, UpgradeType
 from coordinator.errors import CoordinatorError, InvalidFeatureUpdate
 from kafkawire.messages.update_features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of, shortened
 
@@ -59,3 +60,6 @@ def _failure(code: ErrorCode, message: str | None = None) -> UpdateFeaturesRespo
 def _row(feature: str) -> UpdatableFeatureResult:
     """Row of a feature. Kafka puts the name of the code into the text, too."""
     return UpdatableFeatureResult(feature=feature, error_code=ErrorCode.NONE, error_message=ErrorCode.NONE.name)
+
+
+API = Api("update_features", UpdateFeaturesRequest, handle, refuse, 0, 2)

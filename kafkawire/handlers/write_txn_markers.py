@@ -19,6 +19,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.state.log import StateMarker
 from coordinator.transactions.api import Partition
 from engine.errors import EngineError
+from kafkawire.handlers.common.repeats import check_repeats
 from kafkawire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -27,15 +28,15 @@ from kafkawire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kafkawire.requests.api import Api
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.pending_reply import PendingReply, answered
-from kafkawire.requests.repeats import check_repeats
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
 
 _OF_A_COORDINATOR: Final = frozenset(
     {
@@ -51,7 +52,7 @@ def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> PendingR
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME) and not context.authorize(
         Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     ):
-        return answered(refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return immediate_reply(refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     for one in request.markers:
         check_repeats(list(_partitions(one)))
     writer = context.broker.markers
@@ -62,7 +63,7 @@ def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> PendingR
 def refuse(context: RequestContext, request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
     """Refuse every partition."""
     count = sum(1 for one in request.markers for _ in _partitions(one))
-    return _told(request, iter([code] * count))
+    return _response_of(request, iter([code] * count))
 
 
 def _marker(one: WritableTxnMarker) -> StateMarker:
@@ -75,11 +76,11 @@ def _partitions(one: WritableTxnMarker) -> Iterator[Partition]:
     return (Partition(topic.name, number) for topic in one.topics for number in topic.partition_indexes)
 
 
-def _respond(request: WriteTxnMarkersRequest, pending: Sequence[Pending[None]]) -> WriteTxnMarkersResponse:
-    return _told(request, map(_code, pending))
+def _respond(request: WriteTxnMarkersRequest, pending: Sequence[Future[None]]) -> WriteTxnMarkersResponse:
+    return _response_of(request, map(_code, pending))
 
 
-def _code(pending: Pending[None]) -> ErrorCode:
+def _code(pending: Future[None]) -> ErrorCode:
     try:
         pending.result()
     except CoordinatorError as error:
@@ -89,7 +90,7 @@ def _code(pending: Pending[None]) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _told(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> WriteTxnMarkersResponse:
+def _response_of(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> WriteTxnMarkersResponse:
     """The response, by producer. A producer that is named twice has one entry, as in Kafka."""
     by_producer: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for one in request.markers:
@@ -114,3 +115,6 @@ def _told(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> WriteT
             for producer_id, topics in by_producer.items()
         ]
     )
+
+
+API = Api("write_txn_markers", WriteTxnMarkersRequest, handle, refuse, 1, 2, two_stage=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from coordinator.cluster_manager import ClusterManager
     from coordinator.groups.api import GroupStatistics
     from coordinator.transactions.api import TransactionStatistics
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.store import SegmentStore
     from engine.waiting_reads import WaitingReads
     from kafkawire.config.broker_config import Config
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kafkawire.server.stats import ServerStats
 
 
-class Shown(NamedTuple):
+class BrokerParts(NamedTuple):
     """The parts of a started broker."""
 
     config: Config
@@ -55,42 +55,44 @@ class Shown(NamedTuple):
     tier: WatchedTier | None
     authorizer: Authorizer
     throttles: Throttles
-    not_served: Callable[[], Mapping[TopicPartition, str]]
+    not_served: Callable[[], Mapping[TopicIdPartition, str]]
     metadata: WatchedStore
     reads: WaitingReads
 
 
-def whole_app(of: Shown, is_live: Callable[[], bool]) -> App:
+def assemble_app(parts: BrokerParts, is_live: Callable[[], bool]) -> App:
     """Build the application: health, metrics, topics."""
-    store, config = of.store, of.config
+    store, config = parts.store, parts.config
 
     def image() -> ClusterImage:
-        return of.coordinator.image
+        return parts.coordinator.image
 
-    of_partitions, me = store.partition_statistics, config.node_id
-    transactions = TransactionMetrics(of.transactions, of_partitions, of.now_ms, config.transaction_timeout_max_ms)
-    tier = TierMetrics(of.tier)
-    coordinator = of.coordinator
-    metadata = MetadataMetrics(of.metadata, coordinator.metadata_failures, lambda: coordinator.publication_lag)
+    of_partitions, broker_id = store.partition_statistics, config.node_id
+    transactions = TransactionMetrics(
+        parts.transactions, of_partitions, parts.now_ms, config.transaction_timeout_max_ms
+    )
+    tier = TierMetrics(parts.tier)
+    coordinator = parts.coordinator
+    metadata = MetadataMetrics(parts.metadata, coordinator.metadata_failures, lambda: coordinator.publication_lag)
     ailments = {
         "failures of the metadata": metadata.ailments,
-        "replicas that are not open": lambda: _not_open(of.not_served()),
+        "replicas that are not open": lambda: _not_open(parts.not_served()),
         "transactions that hang": transactions.ailments,
         "partitions in the remote tier": tier.ailments,
     }
-    health = Health(is_live, image, store, store.statistics, me, ailments, lambda: coordinator.has_session)
-    topics = topic_routes(of.coordinator, store, KeptBatches(store), of.authorizer, config.tier_store, of.tier)
-    around = image, store.statistics, me, of.not_served
-    collector = BrokerCollector(of.metrics, of.stats, store.stats, of.watch, *around)
-    logs = LogMetrics(of.metrics.by_topic, of_partitions, image)
-    groups = GroupMetrics(of.groups, lambda topic, number: high_watermark(store, image(), topic, number))
+    health = Health(is_live, image, store, store.statistics, broker_id, ailments, lambda: coordinator.has_session)
+    topics = topic_routes(parts.coordinator, store, KeptBatches(store), parts.authorizer, config.tier_store, parts.tier)
+    metadata_sources = image, store.statistics, broker_id, parts.not_served
+    collector = BrokerCollector(parts.metrics, parts.stats, store.stats, parts.watch, *metadata_sources)
+    logs = LogMetrics(parts.metrics.by_topic, of_partitions, image)
+    groups = GroupMetrics(parts.groups, lambda topic, number: high_watermark(store, image(), topic, number))
     host, _ = config.http_listener or ("", 0)
-    replication = ReplicationMetrics(store, of.reads, of.metrics.replication, of.throttles, image, me)
-    controller = ControllerMetrics(of.coordinator.counters, image)
+    replication = ReplicationMetrics(store, parts.reads, parts.metrics.replication, parts.throttles, image, broker_id)
+    controller = ControllerMetrics(parts.coordinator.counters, image)
     portions = [logs.portions, groups.portions, transactions.portions, replication.portions, tier.portions]
     everything = [*portions, controller.portions, metadata.portions]
     return build_app([*health.routes(), *topics], collector, everything, AllowedHosts(host, config.http_allowed_hosts))
 
 
-def _not_open(not_served: Mapping[TopicPartition, str]) -> list[str]:
+def _not_open(not_served: Mapping[TopicIdPartition, str]) -> list[str]:
     return [f"{one.topic}-{one.partition} is not open here: {reason}" for one, reason in sorted(not_served.items())]

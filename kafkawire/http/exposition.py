@@ -36,7 +36,7 @@ def escaped(label: str) -> str:
 
 def text_of(families: Iterable[Metric]) -> bytes:
     """Text of a few families."""
-    return generate_latest(_Given(families))
+    return generate_latest(_FixedFamilies(families))
 
 
 def add_durations(family: HistogramMetricFamily, labels: Sequence[str], durations: Durations) -> None:
@@ -44,7 +44,7 @@ def add_durations(family: HistogramMetricFamily, labels: Sequence[str], duration
     family.add_metric(labels, list(buckets), durations.sum_s)
 
 
-class _Given(Collector):
+class _FixedFamilies(Collector):
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
 

@@ -65,7 +65,7 @@ class GroupMetrics:
             found.states[figures.state] += 1
             found.offset_count += len(figures.offsets)
             if len(found.members) + len(found.committed) + len(figures.offsets) < self._samples_max:
-                yield from self._look_at(figures, found)
+                yield from self._group_samples(figures, found)
             else:
                 found.left_out += 1
                 yield b""
@@ -73,7 +73,7 @@ class GroupMetrics:
         for name, documentation, labels, samples in _families(found):
             yield from lines(name, documentation, "gauge", labels, samples)
 
-    def _look_at(self, figures: GroupFigures, found: _Found) -> Iterator[bytes]:
+    def _group_samples(self, figures: GroupFigures, found: _Found) -> Iterator[bytes]:
         group = escaped(figures.group_id)
         found.members.append((group, figures.member_count))
         lags: list[int] = []

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from coordinator.api import NO_CONTROLLER, NO_LEADER
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -54,10 +54,12 @@ class Health:
         return JSONResponse({"status": "live" if alive else "stopping"}, status_code=200 if alive else 503)
 
     async def _ready(self, request: Request) -> Response:
-        reasons = self._why_not_ready()
-        return _told({"status": "ready" if not reasons else "not ready", "reasons": reasons}, is_well=not reasons)
+        reasons = self._unready_reasons()
+        return _json_response(
+            {"status": "ready" if not reasons else "not ready", "reasons": reasons}, is_well=not reasons
+        )
 
-    def _why_not_ready(self) -> list[str]:
+    def _unready_reasons(self) -> list[str]:
         """Reasons why the broker is not ready.
 
         A metadata store that is away is no reason: all brokers would be unready at once, though they serve.
@@ -75,13 +77,13 @@ class Health:
         image = self.image()
         offline = list(self._offline(image))
         reasons = [
-            *self._why_not_ready(),
+            *self._unready_reasons(),
             *(["there is no controller"] if image.controller_id == NO_CONTROLLER else []),
             *(f"log dir {one.path} is offline: {one.offline_reason}" for one in self.log_dirs() if one.offline_reason),
-            *_named("has no leader", _leaderless(image)),
-            *_named("is offline", offline),
-            *_named("has fewer replicas in sync than it should", _under_replicated(image)),
-            *(reason for what, told in self.ailments.items() for reason in _some(list(told()), what)),
+            *_partition_reasons("has no leader", _leaderless(image)),
+            *_partition_reasons("is offline", offline),
+            *_partition_reasons("has fewer replicas in sync than it should", _under_replicated(image)),
+            *(reason for subject, found in self.ailments.items() for reason in _first_reasons(list(found()), subject)),
         ]
         document: dict[str, Any] = {
             "status": "healthy" if not reasons else "ailing",
@@ -92,7 +94,7 @@ class Health:
             "topics": len(image.topics),
             "partitions": sum(len(topic.partitions) for topic in image.topics.values()),
         }
-        return _told(document, is_well=not reasons)
+        return _json_response(document, is_well=not reasons)
 
     def _offline(self, image: ClusterImage) -> Iterable[str]:
         """Partitions that this broker leads and cannot serve."""
@@ -100,12 +102,12 @@ class Health:
             for number, state in enumerate(topic.partitions):
                 if state.leader == self.broker_id:
                     try:
-                        self.store.get(TopicPartition(topic.topic_id, topic.name, number))
+                        self.store.get(TopicIdPartition(topic.topic_id, topic.name, number))
                     except EngineError:
                         yield f"{topic.name}-{number}"
 
 
-def _told(document: dict[str, Any], *, is_well: bool) -> Response:
+def _json_response(document: dict[str, Any], *, is_well: bool) -> Response:
     return JSONResponse(document, status_code=200 if is_well else 503)
 
 
@@ -128,13 +130,13 @@ def _under_replicated(image: ClusterImage) -> Iterable[str]:
                 yield f"{topic.name}-{number}"
 
 
-def _named(what: str, partitions: Iterable[str]) -> list[str]:
+def _partition_reasons(state: str, partitions: Iterable[str]) -> list[str]:
     every = list(partitions)
-    return _some([f"{one} {what}" for one in every], what)
+    return _first_reasons([f"{one} {state}" for one in every], state)
 
 
-def _some(reasons: Sequence[str], what: str) -> list[str]:
+def _first_reasons(reasons: Sequence[str], subject: str) -> list[str]:
     """The first of the reasons, and the number of the others."""
     if len(reasons) <= NAMED_MAX:
         return list(reasons)
-    return [*reasons[:NAMED_MAX], f"{len(reasons) - NAMED_MAX:,} more: {what}"]
+    return [*reasons[:NAMED_MAX], f"{len(reasons) - NAMED_MAX:,} more: {subject}"]

@@ -34,7 +34,7 @@ class Refused(Exception):
         self.status = status
 
 
-class Gone(Exception):
+class PeerClosed(Exception):
     """The peer has ended its stream."""
 
 
@@ -77,7 +77,7 @@ class Http1:
         return self._machine.send(h11.InformationalResponse(status_code=100, headers=[])) or b""
 
     def request(self) -> Request | None:
-        """The next request, or None if it is incomplete. Raises Refused and Gone."""
+        """The next request, or None if it is incomplete. Raises Refused and PeerClosed."""
         while True:
             try:
                 event = self._machine.next_event()
@@ -92,7 +92,7 @@ class Http1:
                 assert self._head is not None
                 return Request(_scope(self._head) | self._addresses, bytes(self._body))
             elif isinstance(event, h11.ConnectionClosed):
-                raise Gone
+                raise PeerClosed
             else:
                 return None
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from coordinator.api import TopicInfo
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
 
 CONTENT_TYPE: Final = "application/vnd.kafkawire.batches"
 _PARAMETERS: Final = frozenset({"partition", "topic_id", "log_end"})
@@ -59,10 +59,10 @@ class Edges(Protocol):
     def log_end_offset(self) -> int: ...
 
 
-class BatchKeeper(Protocol):
+class OffsetAppender(Protocol):
     """The part of `engine.append_at_offset.KeptBatches` that the route uses."""
 
-    async def append(self, partition: TopicPartition, records: memoryview, end_offset: int | None = None) -> Edges:
+    async def append(self, partition: TopicIdPartition, records: memoryview, end_offset: int | None = None) -> Edges:
         """Append batches. Raises EngineError."""
 
 
@@ -87,9 +87,9 @@ class Query:
 class KeptBatchesRoute:
     """The route that appends to the logs of this broker."""
 
-    def __init__(self, topics: ReadableTopics, keeper: BatchKeeper) -> None:
+    def __init__(self, topics: ReadableTopics, appender: OffsetAppender) -> None:
         self._topics = topics
-        self._keeper = keeper
+        self._appender = appender
 
     def routes(self) -> list[Route]:
         return [Route("/v1/topics/{topic}/batches", self._respond, methods=["POST"])]
@@ -113,7 +113,7 @@ class KeptBatchesRoute:
             raise Refused(409, f"{topic.name} has another id, {topic.topic_id.hex()}")
         log = self._topics.log(topic, query.partition)
         try:
-            edges = await self._keeper.append(log.partition, records, query.end_offset)
+            edges = await self._appender.append(log.partition, records, query.end_offset)
         except OffsetOutOfRange as error:
             raise Refused(409, str(error), code=error_code_of(error).name, log_end=log.log_end_offset) from error
         except _WRONG as error:

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from coordinator.api import ClusterImage
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.stats import LogDirStatistics, Reason, StoreStats
 from kafkawire.http.exposition import add_durations
 from kafkawire.http.health import leads
@@ -40,7 +40,7 @@ class BrokerCollector(Collector):
     image: Callable[[], ClusterImage]
     log_dirs: Callable[[], Sequence[LogDirStatistics]]
     broker_id: int
-    not_served: Callable[[], Collection[TopicPartition]] = tuple  # of hosted partitions
+    not_served: Callable[[], Collection[TopicIdPartition]] = tuple  # of hosted partitions
 
     def describe(self) -> list[Metric]:
         """Describe nothing: the registration must not scrape."""
@@ -145,7 +145,7 @@ class BrokerCollector(Collector):
         ):
             yield GaugeMetricFamily(name, documentation, value)
 
-    def _is_led(self, partition: TopicPartition, image: ClusterImage) -> bool:
+    def _is_led(self, partition: TopicIdPartition, image: ClusterImage) -> bool:
         state = image.partition(partition.topic, partition.partition)
         return state is not None and state.leader == self.broker_id and leads(state, image)
 
@@ -155,8 +155,8 @@ class BrokerCollector(Collector):
         name = "kafka_log_logmanager_offlinelogdirectorycount"
         yield GaugeMetricFamily(name, "Log dirs that are offline.", offline)
         behind_s = [one.behind_s for one in dirs if one.behind_s is not None]
-        told = "Log dirs whose disk is too slow to apply role changes."
-        yield GaugeMetricFamily("kafkawire_log_dirs_behind", told, len(behind_s))
+        help_text = "Log dirs whose disk is too slow to apply role changes."
+        yield GaugeMetricFamily("kafkawire_log_dirs_behind", help_text, len(behind_s))
         age = "Time since the first of them last applied a role change."
         yield GaugeMetricFamily("kafkawire_log_dirs_behind_max_seconds", age, max(behind_s, default=0.0))
         online = GaugeMetricFamily("kafkawire_log_dir_online", "1 while a log dir is online.", labels=["dir"])
@@ -183,7 +183,7 @@ class BrokerCollector(Collector):
             unflushed.add_metric([one.path], one.unflushed_size_bytes)
             strays.add_metric([one.path], one.stray_count)
             stray_bytes.add_metric([one.path], one.stray_size_bytes)
-            add_durations(rounds, [one.path], one.commits.rounds)
+            add_durations(rounds, [one.path], one.commits.commit_batches)
             add_durations(syncs, [one.path], one.commits.syncs)
         yield from (online, partitions, unflushed, strays, stray_bytes, rounds, syncs)
 

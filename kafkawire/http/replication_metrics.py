@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from coordinator.controller.reassignments import enough_in_sync
 from coordinator.controller.reconcile import min_isr
-from engine.api import TopicPartition, WaitingAppends
+from engine.api import TopicIdPartition, WaitingAppends
 from engine.errors import EngineError
 from kafkawire.http.exposition import PORTION, add_durations, text_of
 
@@ -67,11 +67,11 @@ class ReplicationMetrics:
         for number, (topic, partition, state) in enumerate(self._led(image)):
             if number % PORTION == 0:
                 yield b""
-            asked = enough_in_sync(state, min_isr(image, topic))
-            found.under_min += len(state.isr) < asked
-            found.at_min += len(state.isr) == asked
+            required = enough_in_sync(state, min_isr(image, topic))
+            found.under_min += len(state.isr) < required
+            found.at_min += len(state.isr) == required
             if len(state.replicas) > 1:
-                self._add(found, followers, TopicPartition(topic.topic_id, topic.name, partition))
+                self._add(found, followers, TopicIdPartition(topic.topic_id, topic.name, partition))
         yield text_of([*_of_followers(followers), *self._of_all(found), self._round_trips()])
 
     def _led(self, image: ClusterImage) -> Iterator[tuple[TopicInfo, int, PartitionState]]:
@@ -80,13 +80,13 @@ class ReplicationMetrics:
                 if state.leader == self.broker_id:
                     yield topic, number, state
 
-    def _add(self, found: _Found, followers: defaultdict[int, _Follower], partition: TopicPartition) -> None:
+    def _add(self, found: _Found, followers: defaultdict[int, _Follower], partition: TopicIdPartition) -> None:
         try:
             log = self.store.get(partition)
             lags = log.follower_lags()
         except EngineError:
             return  # it is offline, as /health/cluster shows
-        found.waiting = found.waiting.beside(log.waiting_appends)
+        found.waiting = found.waiting.plus(log.waiting_appends)
         found.stale += not log.is_current
         for broker_id, lag in lags.items():
             one = followers[broker_id]

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from coordinator.api import TopicInfo
-    from engine.api import PartitionLog, TopicPartition
+    from engine.api import PartitionLog, TopicIdPartition
     from engine.sealed import Contents, SealedLog, SealedSegment
-    from tiering.manifest.manifest import Entry
+    from tiering.manifest.manifest import SegmentEntry
     from tiering.read.cold_tier import Catalogue
 
 FORMAT: Final = 1
@@ -45,7 +45,7 @@ _PARAMETERS: Final = frozenset({"partition", "from", "to", "limit", "files"})
 class SealedStore(PartitionStore, Protocol):
     """The partitions of this broker, with their sealed segments."""
 
-    def sealed(self, partition: TopicPartition) -> SealedLog:
+    def sealed(self, partition: TopicIdPartition) -> SealedLog:
         """Sealed segments of a log. Raises EngineError."""
 
 
@@ -106,7 +106,7 @@ class SealedSegments:
         sealed_end = sealed.sealed_end  # read before the list, so that no segment below it is missing
         segments = await sealed.sealed_segments(query.first, min(query.end, sealed_end), query.count_max)
         entries = await self._entries(log.partition) if segments else {}
-        found = [self._told(log.partition, one, entries, has_files=query.has_files) for one in segments]
+        found = [self._describe(log.partition, one, entries, has_files=query.has_files) for one in segments]
         document = {
             "format": FORMAT,
             "cluster_id": self._topics.cluster.image.cluster_id,
@@ -119,7 +119,7 @@ class SealedSegments:
         is_all = not segments or segments[-1].end_offset >= min(query.end, sealed_end)
         return {**document, "segments": found, "next": None if is_all else segments[-1].end_offset}
 
-    async def _entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
+    async def _entries(self, partition: TopicIdPartition) -> Mapping[int, SegmentEntry]:
         """Entries of the tier for the partition. Raises Refused if the tier cannot be read."""
         if self._tier is None:
             return {}
@@ -128,8 +128,8 @@ class SealedSegments:
         except (StoreError, TierError) as error:
             raise Refused(503, f"the remote tier: {error}") from error
 
-    def _told(
-        self, partition: TopicPartition, one: SealedSegment, entries: Mapping[int, Entry], *, has_files: bool
+    def _describe(
+        self, partition: TopicIdPartition, one: SealedSegment, entries: Mapping[int, SegmentEntry], *, has_files: bool
     ) -> dict[str, Any]:
         entry, contents = entries.get(one.base_offset), one.contents
         if contents is not None and entry is not None and entry.records_digest != contents.digest.hex():
@@ -167,7 +167,7 @@ def _of_footer(contents: Contents) -> dict[str, Any]:
     }
 
 
-def _of_tier(entry: Entry | None) -> dict[str, Any]:
+def _of_tier(entry: SegmentEntry | None) -> dict[str, Any]:
     """Fields of a tier entry. Raises Refused."""
     if entry is None:
         raise Refused(503, "the remote tier lacks a segment, or has got it a moment ago: ask again")

@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from kafkawire.http.bodies import Bodies
-from kafkawire.http.http1 import HEAD_BYTES_MAX, Gone, Http1, Refused, Request
+from kafkawire.http.http1 import HEAD_BYTES_MAX, Http1, PeerClosed, Refused, Request
 from kafkawire.requests.failures import FailureLog
 from kafkawire.server.transport import listening_socket
 
@@ -89,8 +89,8 @@ class _Connection:
     def __init__(self, stream: trio.SocketStream, app: ASGIApp, bodies: Bodies) -> None:
         self._stream = stream
         self._app = app
-        ends = _address(stream.socket.getpeername), _address(stream.socket.getsockname)
-        self._http = Http1(*ends, partial(formatdate, usegmt=True), bodies)
+        peer, local = _address(stream.socket.getpeername), _address(stream.socket.getsockname)
+        self._http = Http1(peer, local, partial(formatdate, usegmt=True), bodies)
         self._lost: PeerLost | None = None
 
     async def run(self) -> None:
@@ -115,7 +115,7 @@ class _Connection:
                     if interim := self._http.interim():
                         await self._stream.send_all(interim)
                     self._http.receive(bytes(await self._stream.receive_some(RECEIVED_BYTES_MAX)))
-            except Gone:
+            except PeerClosed:
                 return None
             return request
         return None

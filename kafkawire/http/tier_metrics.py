@@ -50,7 +50,7 @@ class WatchedTier(Protocol):
     @property
     def store(self) -> CountedStore: ...
     @property
-    def keeper(self) -> Uploader: ...
+    def uploader(self) -> Uploader: ...
     @property
     def cache(self) -> ChunkCache: ...
     @property
@@ -124,8 +124,8 @@ class TierMetrics:
         if self.tier is None:
             return
         topics: dict[str, _Topic] = {}
-        partitions, counters = _Partitions(), self.tier.keeper.topics
-        for number, one in enumerate(self.tier.keeper.partitions()):
+        partitions, counters = _Partitions(), self.tier.uploader.topics
+        for number, one in enumerate(self.tier.uploader.partitions()):
             if number % PARTITIONS_AT_ONCE == 0:
                 yield b""
             name = one.partition.topic
@@ -147,10 +147,10 @@ class TierMetrics:
         if store.away_s > AWAY_S:
             yield f"the store of the remote tier is away, for {_duration(store.away_s)}: {store.last_error}"
         late: list[TieredPartition] = []
-        for one in self.tier.keeper.ailing(LATE_S):
+        for one in self.tier.uploader.ailing(LATE_S):
             if one.problem is not None:
-                what = "is fenced in the remote tier" if one.is_fenced else "has trouble with the remote tier"
-                yield f"{_name(one)} {what}: {one.problem}"
+                state = "is fenced in the remote tier" if one.is_fenced else "has trouble with the remote tier"
+                yield f"{_name(one)} {state}: {one.problem}"
             else:
                 late.append(one)
         if late:
@@ -209,7 +209,7 @@ def _of_store(store: CountedStore) -> Iterator[Metric]:
 
 
 def _of_all(tier: WatchedTier, partitions: _Partitions) -> Iterator[Metric]:
-    total, cache = tier.keeper.topics.total, tier.cache
+    total, cache = tier.uploader.topics.total, tier.cache
     text = "Uploaded segments."
     yield CounterMetricFamily("redpanda_cloud_storage_segment_uploads", text, total.copied_segments)
     text = "Manifests that were deleted because no reader needs them."

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from coordinator.api import ClusterService
-    from kafkawire.http.kept_batches import BatchKeeper
+    from kafkawire.http.kept_batches import OffsetAppender
     from kafkawire.http.sealed_segments import SealedStore
     from kafkawire.requests.context import Authorizer
     from tiering.read.cold_tier import Catalogue
@@ -23,19 +23,19 @@ class HasCatalogue(Protocol):
     """The part of a remote tier that is needed here."""
 
     @property
-    def keeper(self) -> Catalogue: ...
+    def uploader(self) -> Catalogue: ...
 
 
 def topic_routes(
     cluster: ClusterService,
     store: SealedStore,
-    keeper: BatchKeeper,
+    appender: OffsetAppender,
     authorizer: Authorizer,
     tier_store: object,
     tier: HasCatalogue | None,
 ) -> list[Route]:
-    """Build the routes. `keeper` belongs to `store`; `tier_store` is the configured value."""
+    """Build the routes. `appender` belongs to `store`; `tier_store` is the configured value."""
     topics = ReadableTopics(cluster, store, authorizer)
-    known = None if tier is None else Tier(str(tier_store), tier.keeper)
-    answering = RecordSearch(topics), SealedSegments(topics, store, known), KeptBatchesRoute(topics, keeper)
+    known = None if tier is None else Tier(str(tier_store), tier.uploader)
+    answering = RecordSearch(topics), SealedSegments(topics, store, known), KeptBatchesRoute(topics, appender)
     return [route for one in answering for route in one.routes()]

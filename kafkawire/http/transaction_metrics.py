@@ -61,7 +61,7 @@ class TransactionMetrics:
             by_state.add_metric([state.label], states[state])
         yield by_state
         for name, documentation, value in (
-            ("transactions_begun", "Started transactions.", counters.begun),
+            ("transactions_begun", "Started transactions.", counters.started),
             ("transactions_committed", "Committed transactions with all markers written.", counters.committed),
             ("transactions_aborted", "Aborted transactions with all markers written.", counters.aborted),
             ("transactions_timed_out", "Transactions aborted after their timeout.", counters.timed_out),

@@ -16,15 +16,15 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from kafkawire.peers.peers import Peers
     from kafkawire.wire.message import Message
 
 ItemT = TypeVar("ItemT")
-TradedT = TypeVar("TradedT", contravariant=True)
+BatchedT = TypeVar("BatchedT", contravariant=True)
 
 
-class Trade(Protocol[TradedT]):
+class BatchKind(Protocol[BatchedT]):
     """The requests and replies of one kind of item."""
 
     @property
@@ -39,22 +39,22 @@ class Trade(Protocol[TradedT]):
     def items_max(self) -> int:
         """The most items in one request."""
 
-    def key_of(self, item: TradedT) -> Hashable:
+    def key_of(self, item: BatchedT) -> Hashable:
         """The key by which a reply names the item. One request has each key once."""
 
-    def request(self, items: Sequence[TradedT]) -> Message:
+    def request(self, items: Sequence[BatchedT]) -> Message:
         """The request for all of these items."""
 
-    def told(self, items: Sequence[TradedT], reply: Pending[Message]) -> None:
+    def settle_items(self, items: Sequence[BatchedT], reply: Future[Message]) -> None:
         """Settle the items with the settled reply."""
 
 
 class RequestBatcher(Generic[ItemT]):
     """Gathers items of one kind; the caller runs `run` in a task."""
 
-    def __init__(self, links: Peers, trade: Trade[ItemT]) -> None:
+    def __init__(self, links: Peers, kind: BatchKind[ItemT]) -> None:
         self._links = links
-        self._trade = trade
+        self._kind = kind
         self._queued: dict[int, deque[ItemT]] = {}
         self._has_queued = trio.Event()
 
@@ -70,21 +70,21 @@ class RequestBatcher(Generic[ItemT]):
             queued, self._queued, self._has_queued = self._queued, {}, trio.Event()
             for broker_id, items in queued.items():
                 while items:
-                    self._ask(broker_id, self._take(items))
+                    self._send(broker_id, self._take(items))
 
     def _take(self, queued: deque[ItemT]) -> Sequence[ItemT]:
         """Take the oldest items that fit into one request from the queue: at least one."""
-        trade = self._trade
+        kind = self._kind
         taken: dict[Hashable, ItemT] = {}
-        while queued and len(taken) < trade.items_max and trade.key_of(queued[0]) not in taken:
+        while queued and len(taken) < kind.items_max and kind.key_of(queued[0]) not in taken:
             one = queued.popleft()
-            taken[trade.key_of(one)] = one
+            taken[kind.key_of(one)] = one
         return list(taken.values())
 
-    def _ask(self, broker_id: int, items: Sequence[ItemT]) -> None:
-        trade = self._trade
-        reply = self._links.call(broker_id, trade.request(items), trade.version, purpose=trade.purpose)
+    def _send(self, broker_id: int, items: Sequence[ItemT]) -> None:
+        kind = self._kind
+        reply = self._links.call(broker_id, kind.request(items), kind.version, purpose=kind.purpose)
         if reply.is_settled:
-            trade.told(items, reply)
+            kind.settle_items(items, reply)
         else:
-            reply.call_when_settled(partial(trade.told, items, reply))
+            reply.call_when_settled(partial(kind.settle_items, items, reply))

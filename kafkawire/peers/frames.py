@@ -34,19 +34,19 @@ class FrameStream:
         """Receive a frame, without its size. Raises DecodeError for an impossible size, ConnectionResetError at the
         end."""
         while len(self._ahead) < _SIZE.size:
-            self._ahead += _some(await self._stream.receive_some(AHEAD_SIZE_BYTES))
+            self._ahead += _not_empty(await self._stream.receive_some(AHEAD_SIZE_BYTES))
         (size_bytes,) = _SIZE.unpack_from(self._ahead)
         if not _REPLY_SIZE_MIN_BYTES <= size_bytes <= self._reply_max_bytes:
             raise DecodeError(f"a reply of {size_bytes} bytes")
         end = _SIZE.size + size_bytes
         frame = self._ahead[_SIZE.size : end]
         del self._ahead[:end]
-        return frame if len(frame) == size_bytes else await self._completed(frame, size_bytes)
+        return frame if len(frame) == size_bytes else await self._receive_rest(frame, size_bytes)
 
-    async def _completed(self, begun: bytearray, size_bytes: int) -> bytearray:
+    async def _receive_rest(self, start: bytearray, size_bytes: int) -> bytearray:
         """Receive the rest of a frame directly into its own memory: it may be megabytes of records."""
-        frame, filled = bytearray(size_bytes), len(begun)  # the kernel allocates its pages when they are filled
-        frame[:filled] = begun
+        frame, filled = bytearray(size_bytes), len(start)  # the kernel allocates its pages when they are filled
+        frame[:filled] = start
         view = memoryview(frame)
         while filled < size_bytes:
             filled += await self._receive_into(view[filled:])
@@ -54,7 +54,7 @@ class FrameStream:
 
     async def _receive_into(self, room: memoryview) -> int:
         if not isinstance(self._stream, trio.SocketStream):
-            data = _some(await self._stream.receive_some(len(room)))
+            data = _not_empty(await self._stream.receive_some(len(room)))
             room[: len(data)] = data
             return len(data)
         count = await self._stream.socket.recv_into(room)
@@ -63,7 +63,7 @@ class FrameStream:
         return count
 
 
-def _some(data: bytes | bytearray) -> bytes | bytearray:
+def _not_empty(data: bytes | bytearray) -> bytes | bytearray:
     if not data:
         raise ConnectionResetError("closed by the broker")
     return data

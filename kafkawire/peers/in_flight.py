@@ -11,7 +11,7 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from coordinator.shards.pending import Answer
+from coordinator.futures import SettableFuture
 from kafkawire.peers.errors import LinkFailed, SentBy
 from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.wire.primitives import DecodeError, EncodeError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CORRELATION_IDS: Final = 2**31
 
 
-class _Asked(NamedTuple):
+class _QueuedRequest(NamedTuple):
     """A request and the future of its reply."""
 
     correlation_id: int
@@ -30,18 +30,18 @@ class _Asked(NamedTuple):
     version: int
     frame: bytes
     deadline_s: float
-    answer: Answer[Message]
+    answer: SettableFuture[Message]
 
 
 class InFlightRequests:
-    """Requests to one broker. `asked_max`: how many may wait or be under way."""
+    """Requests to one broker. `requests_max`: how many may wait or be under way."""
 
-    def __init__(self, client_id: str, asked_max: int) -> None:
+    def __init__(self, client_id: str, requests_max: int) -> None:
         self._client_id = client_id
-        self._asked_max = asked_max
+        self._requests_max = requests_max
         self._last_correlation_id = 0
-        self._waiting: deque[_Asked] = deque()
-        self._under_way: deque[_Asked] = deque()
+        self._waiting: deque[_QueuedRequest] = deque()
+        self._under_way: deque[_QueuedRequest] = deque()
 
     @property
     def has_waiting(self) -> bool:
@@ -54,12 +54,12 @@ class InFlightRequests:
         oldest = self._under_way or self._waiting
         return oldest[0].deadline_s if oldest else inf
 
-    def ask(self, request: Message, version: int, deadline_s: float) -> Answer[Message]:
+    def ask(self, request: Message, version: int, deadline_s: float) -> SettableFuture[Message]:
         """The future of the reply. It fails with LinkFailed if there are too many requests, or `version` cannot carry
         this one."""
-        answer: Answer[Message] = Answer()
-        if len(self._waiting) + len(self._under_way) >= self._asked_max:
-            answer.settle(LinkFailed(f"{self._asked_max} requests wait for that broker"))
+        answer: SettableFuture[Message] = SettableFuture()
+        if len(self._waiting) + len(self._under_way) >= self._requests_max:
+            answer.settle(LinkFailed(f"{self._requests_max} requests wait for that broker"))
             return answer
         correlation_id = (self._last_correlation_id + 1) % CORRELATION_IDS
         try:
@@ -68,7 +68,7 @@ class InFlightRequests:
             answer.settle(LinkFailed(str(error)))
             return answer
         self._last_correlation_id = correlation_id
-        self._waiting.append(_Asked(correlation_id, request.API_KEY, version, frame, deadline_s, answer))
+        self._waiting.append(_QueuedRequest(correlation_id, request.API_KEY, version, frame, deadline_s, answer))
         return answer
 
     def take(self) -> list[bytes]:
@@ -78,33 +78,33 @@ class InFlightRequests:
         self._waiting.clear()
         return frames
 
-    def answered(self, frame: bytearray) -> None:
+    def settle_oldest(self, frame: bytearray) -> None:
         """Settle the oldest request with a reply frame (without its size). Raises DecodeError if the reply is not to
         that request."""
         if not self._under_way:
             raise DecodeError("a reply to nothing")
-        asked = self._under_way[0]
-        correlation_id, reply = decode_response(frame, asked.api_key, asked.version)
-        if correlation_id != asked.correlation_id:
-            raise DecodeError(f"a reply to request {correlation_id}, not {asked.correlation_id}")
+        oldest = self._under_way[0]
+        correlation_id, reply = decode_response(frame, oldest.api_key, oldest.version)
+        if correlation_id != oldest.correlation_id:
+            raise DecodeError(f"a reply to request {correlation_id}, not {oldest.correlation_id}")
         self._under_way.popleft()
-        asked.answer.settle(reply)
+        oldest.answer.settle(reply)
 
-    def lost(self, reason: str, sent_by: SentBy) -> None:
+    def fail_sent(self, reason: str, sent_by: SentBy) -> None:
         """Fail the requests that are under way, because their connection is over."""
-        lost, self._under_way = self._under_way, deque()
-        for one in lost:
+        sent, self._under_way = self._under_way, deque()
+        for one in sent:
             one.answer.settle(LinkFailed(reason, sent_by))
 
-    def unreachable(self, reason: str) -> None:
+    def fail_waiting(self, reason: str) -> None:
         """Fail the waiting requests, because there is no connection."""
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
             one.answer.settle(LinkFailed(reason))
 
 
-def failed(reason: str) -> Answer[Message]:
+def failed_reply(reason: str) -> SettableFuture[Message]:
     """A future that has failed, for a request that cannot be sent to any broker."""
-    answer: Answer[Message] = Answer()
+    answer: SettableFuture[Message] = SettableFuture()
     answer.settle(LinkFailed(reason))
     return answer

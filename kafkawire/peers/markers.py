@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coordinator.api import NO_LEADER
 from coordinator.errors import MarkerNotWritten, StaleProducerEpoch, TransactionCoordinatorFenced, UnknownTopic
-from coordinator.shards.pending import Answer
+from coordinator.futures import SettableFuture
 from kafkawire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -26,7 +26,7 @@ from kafkawire.requests.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coordinator.api import ClusterService, Pending
+    from coordinator.api import ClusterService, Future
     from coordinator.errors import CoordinatorError
     from coordinator.state.log import StateMarker
     from coordinator.transactions.api import MarkerWriter, Partition
@@ -38,12 +38,12 @@ MARKERS_PER_REQUEST: Final = 1_000
 _Key = tuple[int, str, int]  # producer id, topic, partition: the key of a reply
 
 
-class _Due(NamedTuple):
+class _DueMarker(NamedTuple):
     """A marker for one partition, and the future of its outcome."""
 
     marker: StateMarker
     partition: Partition
-    answer: Answer[None]
+    answer: SettableFuture[None]
 
     @property
     def key(self) -> _Key:
@@ -61,19 +61,19 @@ class ClusterMarkers:
         self._local = local
         self._cluster = cluster
         self._broker_id = broker_id
-        self._doubts: UnknownOutcomes[_Key] = UnknownOutcomes(links)
-        self._fanout = RequestBatcher(links, _MarkerTrade(self._doubts))
+        self._unknown_outcomes: UnknownOutcomes[_Key] = UnknownOutcomes(links)
+        self._batcher = RequestBatcher(links, _MarkerBatches(self._unknown_outcomes))
 
     async def run(self) -> None:
         """Serve for as long as the broker lives."""
-        await self._fanout.run()
+        await self._batcher.run()
 
-    def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
+    def write(self, marker: StateMarker, partition: Partition) -> Future[None]:
         """See `MarkerWriter`."""
-        due = _Due(marker, partition, Answer())
+        due = _DueMarker(marker, partition, SettableFuture())
         state = self._cluster.image.partition(partition.topic, partition.number)
         leader = NO_LEADER if state is None else state.leader
-        if not self._doubts.may_ask(due.key, leader):
+        if not self._unknown_outcomes.may_ask(due.key, leader):
             due.answer.settle(MarkerNotWritten(f"who led {partition} before may write it still"))
         elif state is None:
             due.answer.settle(UnknownTopic(partition.topic))
@@ -82,48 +82,48 @@ class ClusterMarkers:
         elif leader == NO_LEADER:
             due.answer.settle(MarkerNotWritten(f"nobody leads {partition}"))
         else:
-            self._doubts.asked(due.key, leader)
-            self._fanout.add(leader, due)
+            self._unknown_outcomes.note_request(due.key, leader)
+            self._batcher.add(leader, due)
         return due.answer
 
 
-class _MarkerTrade:
-    """A `Trade` of markers."""
+class _MarkerBatches:
+    """A `BatchKind` of markers."""
 
     purpose = "markers"  # of their own: replies never wait behind those of transactions that wait for markers
     version = 2
     items_max = MARKERS_PER_REQUEST
 
-    def __init__(self, doubts: UnknownOutcomes[_Key]) -> None:
-        self._doubts = doubts
+    def __init__(self, unknown_outcomes: UnknownOutcomes[_Key]) -> None:
+        self._unknown_outcomes = unknown_outcomes
 
-    def key_of(self, item: _Due) -> _Key:
+    def key_of(self, item: _DueMarker) -> _Key:
         """Producer and partition of the marker."""
         return item.key
 
-    def request(self, items: Sequence[_Due]) -> WriteTxnMarkersRequest:
+    def request(self, items: Sequence[_DueMarker]) -> WriteTxnMarkersRequest:
         by_marker: dict[StateMarker, dict[str, list[int]]] = {}
         for one in items:
             by_marker.setdefault(one.marker, {}).setdefault(one.partition.topic, []).append(one.partition.number)
-        return WriteTxnMarkersRequest(markers=[_written(marker, topics) for marker, topics in by_marker.items()])
+        return WriteTxnMarkersRequest(markers=[_to_message(marker, topics) for marker, topics in by_marker.items()])
 
-    def told(self, items: Sequence[_Due], reply: Pending[Message]) -> None:
+    def settle_items(self, items: Sequence[_DueMarker], reply: Future[Message]) -> None:
         try:
             response = reply.result()
         except LinkFailed as error:
             for one in items:
-                self._doubts.lost(one.key, error.sent_by)
+                self._unknown_outcomes.note_lost(one.key, error.sent_by)
                 one.answer.settle(MarkerNotWritten(str(error)))
-            self._doubts.sweep()
+            self._unknown_outcomes.sweep()
             return
         assert isinstance(response, WriteTxnMarkersResponse)
         codes = _codes(response)
         for one in items:
-            self._doubts.answered(one.key)
-            one.answer.settle(_outcome(one, codes.get(one.key)))
+            self._unknown_outcomes.note_reply(one.key)
+            one.answer.settle(_error_of(one, codes.get(one.key)))
 
 
-def _written(marker: StateMarker, topics: Mapping[str, list[int]]) -> WritableTxnMarker:
+def _to_message(marker: StateMarker, topics: Mapping[str, list[int]]) -> WritableTxnMarker:
     return WritableTxnMarker(
         producer_id=marker.producer_id,
         producer_epoch=marker.epoch,
@@ -143,7 +143,7 @@ def _codes(response: WriteTxnMarkersResponse) -> dict[_Key, int]:
     }
 
 
-def _outcome(due: _Due, code: int | None) -> CoordinatorError | None:
+def _error_of(due: _DueMarker, code: int | None) -> CoordinatorError | None:
     """The error of a code, or None. All other codes are worth another try at the leader of that time: a deleted topic
     is missing in the image."""
     if code == ErrorCode.NONE:

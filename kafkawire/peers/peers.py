@@ -20,7 +20,7 @@ from kafkawire.security.scram import salted_by
 if TYPE_CHECKING:
     from random import Random
 
-    from coordinator.api import BrokerInfo, ClusterImage, ClusterService, Pending
+    from coordinator.api import BrokerInfo, ClusterImage, ClusterService, Future
     from kafkawire.peers.errors import SentBy
     from kafkawire.wire.message import Message
 
@@ -51,7 +51,7 @@ class Peers:
         self._cluster = cluster
         self._broker_epoch = broker_epoch
         self._counter = count(1)
-        self._world = ConnectionDeps(
+        self._deps = ConnectionDeps(
             broker_id=settings.broker_id,
             connect=connect,
             salted=salted_by(settings.secret),
@@ -59,7 +59,7 @@ class Peers:
             next_number=lambda: LinkNumber(broker_epoch(), next(self._counter)),
             limits=settings.limits,
         )
-        self._lines: dict[tuple[int, str], PeerConnection] = {}
+        self._connections: dict[tuple[int, str], PeerConnection] = {}
         self._unstarted: list[PeerConnection] = []
         self._has_unstarted = trio.Event()
 
@@ -70,15 +70,15 @@ class Peers:
             while True:
                 self._has_unstarted = trio.Event()
                 unstarted, self._unstarted = self._unstarted, []
-                for line in unstarted:
-                    nursery.start_soon(line.run)
+                for connection in unstarted:
+                    nursery.start_soon(connection.run)
                 await self._has_unstarted.wait()
 
-    def call(self, broker_id: int, request: Message, version: int, *, purpose: str) -> Pending[Message]:
+    def call(self, broker_id: int, request: Message, version: int, *, purpose: str) -> Future[Message]:
         """The future of another broker's reply. It fails with LinkFailed if there is none in time."""
-        return self._line(broker_id, purpose).ask(request, version)
+        return self._connection(broker_id, purpose).ask(request, version)
 
-    def is_to(self, broker: BrokerInfo) -> bool:
+    def is_registered(self, broker: BrokerInfo) -> bool:
         """Whether a request to that broker id now goes to this very registration."""
         known = self._cluster.image.brokers.get(broker.broker_id)
         return known is not None and known.incarnation == broker.incarnation
@@ -86,26 +86,26 @@ class Peers:
     def is_over(self, sent: SentBy) -> bool:
         """Whether a request on that connection can no longer be executed, if it was not: the other broker has accepted
         a newer connection, or has registered again, or is gone."""
-        return self._line(sent.broker_id, sent.purpose).is_over(sent)
+        return self._connection(sent.broker_id, sent.purpose).is_over(sent)
 
     def renew(self, sent: SentBy) -> None:
         """Open a newer connection than that one, as soon as the other broker can be reached."""
-        self._line(sent.broker_id, sent.purpose).open()
+        self._connection(sent.broker_id, sent.purpose).open()
 
-    def _line(self, broker_id: int, purpose: str) -> PeerConnection:
-        line = self._lines.get((broker_id, purpose))
-        if line is None:
-            line = self._lines[broker_id, purpose] = PeerConnection(broker_id, purpose, self._world)
-            self._unstarted.append(line)
+    def _connection(self, broker_id: int, purpose: str) -> PeerConnection:
+        connection = self._connections.get((broker_id, purpose))
+        if connection is None:
+            connection = self._connections[broker_id, purpose] = PeerConnection(broker_id, purpose, self._deps)
+            self._unstarted.append(connection)
             self._has_unstarted.set()
-        line.follow(self._peer(self._cluster.image, broker_id), self._broker_epoch())
-        return line
+        connection.follow(self._peer(self._cluster.image, broker_id), self._broker_epoch())
+        return connection
 
     async def _follow(self) -> None:
         while True:
             image = self._cluster.image
-            for (broker_id, _), line in self._lines.items():
-                line.follow(self._peer(image, broker_id), self._broker_epoch())
+            for (broker_id, _), connection in self._connections.items():
+                connection.follow(self._peer(image, broker_id), self._broker_epoch())
             await self._cluster.wait_for_image_after(image.version)
 
     def _peer(self, image: ClusterImage, broker_id: int) -> Peer | None:

@@ -23,7 +23,7 @@ from coordinator.errors import (
     ProducerFenced,
     TransactionTooLarge,
 )
-from coordinator.shards.pending import Answer
+from coordinator.futures import SettableFuture
 from coordinator.shards.shard_set import partition_of
 from coordinator.transactions.api import SECOND_PROTOCOL, Partition, ProducerIdentity
 from coordinator.transactions.service import TRANSACTIONS_TOPIC
@@ -41,7 +41,7 @@ from kafkawire.requests.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from coordinator.api import ClusterService, Pending
+    from coordinator.api import ClusterService, Future
     from coordinator.transactions.api import TransactionPartitions
     from kafkawire.peers.peers import Peers
     from kafkawire.wire.message import Message
@@ -60,14 +60,14 @@ _ERRORS: Final[Mapping[int, type[CoordinatorError]]] = {
 }
 
 
-class _Asked(NamedTuple):
+class _Question(NamedTuple):
     """A question about one transaction, and the future of its answer."""
 
     transactional_id: str
     producer: ProducerIdentity
     partitions: Sequence[Partition]
     verify_only: bool
-    answer: Answer[Any]
+    answer: SettableFuture[Any]
 
 
 class ClusterTransactions:
@@ -81,31 +81,33 @@ class ClusterTransactions:
         self._local = local
         self._cluster = cluster
         self._broker_id = broker_id
-        self._fanout = RequestBatcher(links, _TransactionTrade())
+        self._batcher = RequestBatcher(links, _TransactionBatches())
 
     async def run(self) -> None:
         """Serve for as long as the broker lives."""
-        await self._fanout.run()
+        await self._batcher.run()
 
     def add_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
-    ) -> Pending[None]:
+    ) -> Future[None]:
         """See `TransactionPartitions`; at another broker in the second protocol alone."""
         coordinator = self._coordinator_of(transactional_id)
         if coordinator == self._broker_id:
             return self._local.add_partitions(transactional_id, asking, partitions, protocol=protocol)
         assert protocol == SECOND_PROTOCOL, "in the first one clients add partitions, at the coordinator"
-        asked = _Asked(transactional_id, asking, list(partitions), verify_only=False, answer=Answer())
-        return self._ask(coordinator, asked)
+        question = _Question(transactional_id, asking, list(partitions), verify_only=False, answer=SettableFuture())
+        return self._ask(coordinator, question)
 
     def verify_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
-    ) -> Pending[list[bool]]:
+    ) -> Future[list[bool]]:
         """See `TransactionPartitions`."""
         coordinator = self._coordinator_of(transactional_id)
         if coordinator == self._broker_id:
             return self._local.verify_partitions(transactional_id, asking, partitions)
-        return self._ask(coordinator, _Asked(transactional_id, asking, partitions, verify_only=True, answer=Answer()))
+        return self._ask(
+            coordinator, _Question(transactional_id, asking, partitions, verify_only=True, answer=SettableFuture())
+        )
 
     def _coordinator_of(self, transactional_id: str) -> int:
         topic = self._cluster.image.topics.get(TRANSACTIONS_TOPIC)
@@ -113,29 +115,29 @@ class ClusterTransactions:
             return NO_LEADER
         return topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
 
-    def _ask(self, coordinator: int, asked: _Asked) -> Pending[Any]:
+    def _ask(self, coordinator: int, question: _Question) -> Future[Any]:
         if coordinator == NO_LEADER:
-            asked.answer.settle(CoordinatorNotAvailable(f"nobody coordinates {asked.transactional_id}"))
+            question.answer.settle(CoordinatorNotAvailable(f"nobody coordinates {question.transactional_id}"))
         else:
-            self._fanout.add(coordinator, asked)
-        return asked.answer
+            self._batcher.add(coordinator, question)
+        return question.answer
 
 
-class _TransactionTrade:
-    """A `Trade` of questions about transactions."""
+class _TransactionBatches:
+    """A `BatchKind` of questions about transactions."""
 
     purpose = "transactions"
     version = 5
     items_max = TRANSACTIONS_PER_REQUEST
 
-    def key_of(self, item: _Asked) -> str:
+    def key_of(self, item: _Question) -> str:
         """The transactional id."""
         return item.transactional_id
 
-    def request(self, items: Sequence[_Asked]) -> AddPartitionsToTxnRequest:
-        return AddPartitionsToTxnRequest(transactions=[_written(one) for one in items])
+    def request(self, items: Sequence[_Question]) -> AddPartitionsToTxnRequest:
+        return AddPartitionsToTxnRequest(transactions=[_to_message(one) for one in items])
 
-    def told(self, items: Sequence[_Asked], reply: Pending[Message]) -> None:
+    def settle_items(self, items: Sequence[_Question], reply: Future[Message]) -> None:
         try:
             response = reply.result()
         except LinkFailed as error:
@@ -145,18 +147,18 @@ class _TransactionTrade:
         assert isinstance(response, AddPartitionsToTxnResponse)
         results = {one.transactional_id: _codes(one) for one in response.results_by_transaction}
         for one in items:
-            one.answer.settle(_outcome(one, results.get(one.transactional_id, {})))
+            one.answer.settle(_result_of(one, results.get(one.transactional_id, {})))
 
 
-def _written(asked: _Asked) -> AddPartitionsToTxnTransaction:
+def _to_message(question: _Question) -> AddPartitionsToTxnTransaction:
     topics: dict[str, list[int]] = {}
-    for one in asked.partitions:
+    for one in question.partitions:
         topics.setdefault(one.topic, []).append(one.number)
     return AddPartitionsToTxnTransaction(
-        transactional_id=asked.transactional_id,
-        producer_id=asked.producer.producer_id,
-        producer_epoch=asked.producer.epoch,
-        verify_only=asked.verify_only,
+        transactional_id=question.transactional_id,
+        producer_id=question.producer.producer_id,
+        producer_epoch=question.producer.epoch,
+        verify_only=question.verify_only,
         topics=[AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()],
     )
 
@@ -169,14 +171,14 @@ def _codes(result: AddPartitionsToTxnResult) -> dict[Partition, int]:
     }
 
 
-def _outcome(asked: _Asked, codes: Mapping[Partition, int]) -> list[bool] | CoordinatorError | None:
+def _result_of(question: _Question, codes: Mapping[Partition, int]) -> list[bool] | CoordinatorError | None:
     """The answer in a reply, or the error. A partition that the reply does not name is worth another try, for example
     because the coordinator does not know its topic yet."""
-    found = [codes.get(one, ErrorCode.COORDINATOR_NOT_AVAILABLE) for one in asked.partitions]
-    fine = (ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE) if asked.verify_only else (ErrorCode.NONE,)
+    found = [codes.get(one, ErrorCode.COORDINATOR_NOT_AVAILABLE) for one in question.partitions]
+    fine = (ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE) if question.verify_only else (ErrorCode.NONE,)
     refusals = [code for code in found if code not in fine]
     if refusals:
         code = next((one for one in refusals if one != ErrorCode.OPERATION_NOT_ATTEMPTED), refusals[0])
         refusal = _ERRORS.get(code, CoordinatorNotAvailable)
-        return refusal(f"the coordinator of {asked.transactional_id} answers with {code}")
-    return [code == ErrorCode.NONE for code in found] if asked.verify_only else None
+        return refusal(f"the coordinator of {question.transactional_id} answers with {code}")
+    return [code == ErrorCode.NONE for code in found] if question.verify_only else None

@@ -52,11 +52,11 @@ class UnknownOutcomes(Generic[KeyT]):
         del self._tries[key]
         return True
 
-    def asked(self, key: KeyT, broker_id: int) -> None:
+    def note_request(self, key: KeyT, broker_id: int) -> None:
         """Note a request to a broker to which it may be sent."""
         self._tries.setdefault(key, _Tries(broker_id)).open += 1
 
-    def answered(self, key: KeyT) -> None:
+    def note_reply(self, key: KeyT) -> None:
         """Note a reply. Earlier lost requests used an older connection, which is over."""
         tries = self._tries[key]
         tries.open -= 1
@@ -64,7 +64,7 @@ class UnknownOutcomes(Generic[KeyT]):
         if not tries.open:
             del self._tries[key]
 
-    def lost(self, key: KeyT, sent_by: SentBy | None) -> None:
+    def note_lost(self, key: KeyT, sent_by: SentBy | None) -> None:
         """Note that there will be no reply. `sent_by`: None if the request has never left."""
         tries = self._tries[key]
         tries.open -= 1

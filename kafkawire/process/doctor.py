@@ -78,7 +78,7 @@ def examine(config: Config, machine: MachineFacts, dirs: Sequence[DirFacts]) -> 
     yield from _machine(machine, sum(one.partitions for one in dirs))
     for one in dirs:
         yield from _dir(one, config)
-    yield from _together(dirs)
+    yield from _log_dirs_together(dirs)
 
 
 def _listeners(config: Config) -> Iterator[Finding]:
@@ -163,7 +163,7 @@ def _disk(one: DirFacts, subject: str, config: Config) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, subject, text, advice)
 
 
-def _together(dirs: Sequence[DirFacts]) -> Iterator[Finding]:
+def _log_dirs_together(dirs: Sequence[DirFacts]) -> Iterator[Finding]:
     by_device: dict[int, list[str]] = {}
     for one in dirs:
         if one.exists:

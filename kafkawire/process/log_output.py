@@ -27,7 +27,7 @@ def configure(*, pretty: bool | None = None) -> None:
         pretty = sys.stderr.isatty()
     renderer: Any = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer()
     _PROCESSORS[:] = [
-        drop_what_is_not_told,
+        drop_below_level,
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -37,8 +37,8 @@ def configure(*, pretty: bool | None = None) -> None:
     structlog.configure(processors=_PROCESSORS, logger_factory=Logger, cache_logger_on_first_use=True)
 
 
-def drop_what_is_not_told(logger: Logger, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def drop_below_level(logger: Logger, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Drop lines below the level of their logger."""
-    if not LEVELS.tells(logger.module, method):
+    if not LEVELS.allows(logger.module, method):
         raise structlog.DropEvent
     return event

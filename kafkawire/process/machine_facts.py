@@ -104,9 +104,9 @@ def _sync_median_ms(probe: Path) -> float:
     try:
         for number in range(SYNCS):
             os.pwrite(descriptor, bytes(SYNCED_SIZE_BYTES), number * SYNCED_SIZE_BYTES)
-            begun_s = time.perf_counter()
+            started_s = time.perf_counter()
             os.fdatasync(descriptor)
-            times_s.append(time.perf_counter() - begun_s)
+            times_s.append(time.perf_counter() - started_s)
     finally:
         os.close(descriptor)
         probe.unlink()

@@ -18,7 +18,7 @@ from coordinator.groups.api import Claim, OffsetToCommit
 from coordinator.metadata.history import FIRST, History
 from coordinator.metadata.unlogged_nodes import TierNode
 from coordinator.transfer.restoration import RestoredCluster, RestoredTopic, write_cluster
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import EngineError, StoreRefused
 from engine.files.io_workers import Workers
 from engine.log_dirs.layout import Identity
@@ -30,7 +30,7 @@ from kafkawire.adapters.tier import store_workers
 from kafkawire.broker import Broker, BrokerFailed, StartError
 from kafkawire.config.broker_config import load
 from kafkawire.process.tier_part import TierUnknown, open_part, survey
-from kafkawire.requests.settleable import until_settled
+from kafkawire.requests.futures import until_settled
 from kafkawire.run_broker import run_broker
 from tiering.cluster_objects import ClusterObjects
 from tiering.errors import TierError
@@ -90,11 +90,11 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """Restore of the broker of `config`. `tell` gets lines about the progress."""
+    """Restore of the broker of `config`. `on_progress` gets lines about the progress."""
 
     config: Config
-    world: Deps
-    tell: Callable[[str], None]
+    deps: Deps
+    on_progress: Callable[[str], None]
 
     async def plan(self, cluster_id: str | None) -> RestorePlan:
         """Read the tier; change nothing.
@@ -109,11 +109,11 @@ class Restoration:
             raise RestoreRefused(str(error)) from error
 
     async def _plan(self, cluster_id: str | None) -> RestorePlan:
-        part = await open_part(self.config, self.world, cluster_id)
+        part = await open_part(self.config, self.deps, cluster_id)
         newest = await newest_owner(part.store, part.root, part.cluster_id)
         topics: list[TopicHolding] = []
         problems: list[str] = []
-        for found in await survey(part, self.tell):
+        for found in await survey(part, self.on_progress):
             name = found.topic.topic
             bad = [f"{name}-{number}: {one}" for number, one in enumerate(found.partitions) if isinstance(one, str)]
             problems += bad
@@ -140,35 +140,35 @@ class Restoration:
     async def _kept(self, plan: RestorePlan) -> list[KeptLog] | None:
         """Logs in kept log dirs; None if the log dirs are empty. Raises RestoreRefused, and the errors of log dirs."""
         paths = [str(path.absolute()) for path in self.config.log_dirs]
-        used = [path for path in paths if is_used(self.world.filesystem, path)]
+        used = [path for path in paths if is_used(self.deps.filesystem, path)]
         metadata = str(metadata_directory(self.config))
-        if is_used(self.world.filesystem, metadata):
+        if is_used(self.deps.filesystem, metadata):
             raise RestoreRefused(f"{metadata} is not empty: it has the metadata of a cluster, or the rest of them")
         if not used:
             return None
         if len(used) < len(paths):
             raise RestoreRefused(f"{used[0]} is not empty, and other log dirs are: all have to be there, or none")
         identity = Identity(plan.part.cluster_id, self.config.node_id)
-        kept = [one for path in paths for one in kept_logs(self.world.filesystem, path, identity)]
+        kept = [one for path in paths for one in kept_logs(self.deps.filesystem, path, identity)]
         there = {(one.partition.topic_id.hex(), one.partition.partition) for one in kept}
         for topic, number, holding in plan.partitions():
             if holding.segments and (topic.topic.topic_id, number) not in there:
                 name = f"{topic.topic.topic}-{number}"
                 raise RestoreRefused(f"the log dirs have no partition {name}: move them away, and restore all of it")
-        self.tell(f"the log dirs have {len(kept)} partitions of the cluster: they stay as they are")
+        self.on_progress(f"the log dirs have {len(kept)} partitions of the cluster: they stay as they are")
         return kept
 
     async def _job(self, job: Callable[[], None]) -> None:
-        await Workers(self.world.pool, store_workers(self.config.tier_copiers)).run(job)
+        await Workers(self.deps.pool, store_workers(self.config.tier_copiers)).run(job)
 
     async def _fence(self, plan: RestorePlan) -> None:
-        part, world, generation = plan.part, self.world, plan.owner_generation
-        self.tell(f"taking cluster {part.cluster_id} over, as its owner number {generation}")
-        await take_over(part.store, part.root, part.cluster_id, generation, world.now_ms())
+        part, deps, generation = plan.part, self.deps, plan.owner_generation
+        self.on_progress(f"taking cluster {part.cluster_id} over, as its owner number {generation}")
+        await take_over(part.store, part.root, part.cluster_id, generation, deps.now_ms())
 
         async def fence(holding: PartitionHolding) -> None:
-            nonce = partial(_nonce, world)
-            author = Author(Fence(generation, _epoch(holding)), "restore", nonce, world.now_ms)
+            nonce = partial(_nonce, deps)
+            author = Author(Fence(generation, _epoch(holding)), "restore", nonce, deps.now_ms)
             await take_over_partition(part, holding, author)
 
         await for_each((holding for _, _, holding in plan.partitions()), fence, AT_ONCE)
@@ -177,18 +177,18 @@ class Restoration:
         identity = Identity(plan.part.cluster_id, self.config.node_id)
         logs: list[list[RestoredLog]] = [[] for _ in self.config.log_dirs]
         for place, (topic, number, holding) in enumerate(plan.partitions()):
-            partition = TopicPartition(bytes.fromhex(topic.topic.topic_id), topic.topic.topic, number)
+            partition = TopicIdPartition(bytes.fromhex(topic.topic.topic_id), topic.topic.topic, number)
             epochs = holding.manifest.epochs
-            of_markers = holding.footer, _epoch(holding), self.world.now_ms()
+            of_markers = holding.footer, _epoch(holding), self.deps.now_ms()
             one = RestoredLog(partition, holding.log_start, holding.end, epochs, holding.producers, *of_markers)
             logs[place % len(logs)].append(one)
-        for path, some in zip(self.config.log_dirs, logs, strict=True):
-            self.tell(f"making {path}: {len(some)} partitions")
-            where = str(path.absolute())
-            await self._job(partial(restore_log_dir, self.world.filesystem, where, identity, some))
+        for path, restored in zip(self.config.log_dirs, logs, strict=True):
+            self.on_progress(f"making {path}: {len(restored)} partitions")
+            directory = str(path.absolute())
+            await self._job(partial(restore_log_dir, self.deps.filesystem, directory, identity, restored))
 
     async def _write_metadata(self, plan: RestorePlan, kept: Sequence[KeptLog]) -> None:
-        store = await self.world.open_metadata(self.config)
+        store = await self.deps.open_metadata(self.config)
         producer_ids = [_last_producer_id(holding) for _, _, holding in plan.partitions()]
         cluster = RestoredCluster(
             plan.part.cluster_id,
@@ -204,10 +204,10 @@ class Restoration:
 
     def _history(self) -> History:
         """History of the new metadata. Its changes begin with 1 again, which is no rollback for kept log dirs."""
-        known = last_followed(self.world.filesystem, [str(path.absolute()) for path in self.config.log_dirs])
+        known = last_followed(self.deps.filesystem, [str(path.absolute()) for path in self.config.log_dirs])
         if known is None:
             return FIRST
-        return History(known.generation + 1, self.world.random.getrandbits(128).to_bytes(16, "big").hex())
+        return History(known.generation + 1, self.deps.random.getrandbits(128).to_bytes(16, "big").hex())
 
     # Committed offsets of groups
 
@@ -217,7 +217,7 @@ class Restoration:
         groups = _groups(plan, restored)
         if not groups:
             return restored
-        self.tell(f"committing offsets of {len(groups)} groups")
+        self.on_progress(f"committing offsets of {len(groups)} groups")
         given = {key: value for key, value in self.config.given.items() if key not in OF_OTHER_LISTENERS}
         config, _ = load({**given, "listeners": "PLAINTEXT://127.0.0.1:0", "http.listeners": ""})
         ready = trio.Event()
@@ -236,7 +236,7 @@ class Restoration:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(commit_all)
-                await run_broker(config, self.world, on_ready)
+                await run_broker(config, self.deps, on_ready)
         except* (StartError, BrokerFailed) as group:
             raise RestoreRefused(f"the restored broker does not start: {group.exceptions[0]}") from None
         return restored
@@ -271,8 +271,8 @@ def _epoch(holding: PartitionHolding) -> int:
     return max(holding.leader_epoch, 0) + EPOCH_MARGIN
 
 
-def _nonce(world: Deps) -> str:
-    return world.random.randbytes(16).hex()
+def _nonce(deps: Deps) -> str:
+    return deps.random.randbytes(16).hex()
 
 
 def _last_producer_id(holding: PartitionHolding) -> int:

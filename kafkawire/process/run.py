@@ -76,22 +76,22 @@ def spare_collector() -> None:
 
 async def _main(config: Config, guard: threading.Timer) -> None:
     """Run the broker. `guard` is started when it is closed: work that waits for a disk may still keep its thread."""
-    world = real_deps()
-    ended: Exception | None = None
+    deps = real_deps()
+    failure: Exception | None = None
     stop = trio.Event()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop_on_signals, stop, signals, os._exit)
             nursery.start_soon(exit_when_overdue, stop, os._exit)
             try:
-                await run_broker(config, world, _is_ready, stop)
+                await run_broker(config, deps, _is_ready, stop)
             except (StartError, BrokerFailed) as error:
-                ended = error
+                failure = error
             nursery.cancel_scope.cancel()
     guard.start()
-    world.pool.close()
-    if ended is not None:
-        raise ended
+    deps.pool.close()
+    if failure is not None:
+        raise failure
 
 
 def _is_ready(broker: Broker) -> None:

@@ -13,18 +13,18 @@ from typing import Final
 SIBLINGS: Final = ("engine", "coordinator", "tiering")
 
 
-class StrangeSibling(Exception):
+class ForeignSibling(Exception):
     """A package of kafkawire would be imported from elsewhere; the text is the line for the user."""
 
 
 def check_siblings() -> None:
-    """Check that the sibling packages lie beside kafkawire. Raises StrangeSibling."""
+    """Check that the sibling packages lie beside kafkawire. Raises ForeignSibling."""
     home = Path(__file__).resolve().parents[2]
     for name in SIBLINGS:
         spec = find_spec(name)
         found = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
         if found != home / name:
-            raise StrangeSibling(
+            raise ForeignSibling(
                 f"package {name} is at {found or 'no place'}, not beside kafkawire in {home}: "
                 "another installed package has the same name; install kafkawire in an environment of its own"
             )

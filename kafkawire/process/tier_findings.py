@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 SUBJECT = "tier.store"
 
 
-async def examine_tier(config: Config, world: Deps) -> list[Finding]:
+async def examine_tier(config: Config, deps: Deps) -> list[Finding]:
     """Findings about the remote tier; none without a tier."""
     if config.tier_store is None:
         return []
-    store = open_store(config, world)
+    store = open_store(config, deps)
     try:
         if isinstance(store, DirectoryStore):
             await store.prepare()
-        wrong = await probe(store, config.tier_store.root, world.random.randbytes(16).hex(), world.now_ms())
+        wrong = await probe(store, config.tier_store.root, deps.random.randbytes(16).hex(), deps.now_ms())
         if wrong is not None:
             return [Finding(Severity.PROBLEM, SUBJECT, wrong, "a broker does not start with it")]
-        return await _whose(store, config, world)
+        return await _ownership_findings(store, config, deps)
     except StoreUnavailable as error:
         advice = "a broker starts, and uploads when the store is back; only records in log dirs can be read meanwhile"
         return [Finding(Severity.WARNING, SUBJECT, f"it cannot be reached: {error}", advice)]
@@ -39,10 +39,10 @@ async def examine_tier(config: Config, world: Deps) -> list[Finding]:
         return [Finding(Severity.PROBLEM, SUBJECT, str(error), "a broker does not start with it")]
 
 
-async def _whose(store: ObjectStore, config: Config, world: Deps) -> list[Finding]:
+async def _ownership_findings(store: ObjectStore, config: Config, deps: Deps) -> list[Finding]:
     findings: list[Finding] = []
     assert config.tier_store is not None
-    ours, root = cluster_of(config, world), config.tier_store.root
+    ours, root = cluster_of(config, deps), config.tier_store.root
     others = [one for one in await clusters(store, root) if one != ours]
     if others:
         text = f"{config.tier_store} has data of other clusters: {', '.join(others[:3])}"

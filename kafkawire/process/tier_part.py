@@ -25,29 +25,29 @@ class TierUnknown(Exception):
     """The configuration does not determine the part; the text is the line for the operator."""
 
 
-def open_store(config: Config, world: Deps) -> ObjectStore:
+def open_store(config: Config, deps: Deps) -> ObjectStore:
     """Open the object store. Raises TierUnknown."""
     if config.tier_store is None:
         raise TierUnknown("tier.store does not say where the remote tier is")
-    return world.open_object_store(config, Workers(world.pool, store_workers(config.tier_copiers)), world.random)
+    return deps.open_object_store(config, Workers(deps.pool, store_workers(config.tier_copiers)), deps.random)
 
 
-async def open_part(config: Config, world: Deps, cluster_id: str | None) -> Part:
+async def open_part(config: Config, deps: Deps, cluster_id: str | None) -> Part:
     """Open the part of a cluster: the given one, that of the log dirs, or the only one.
 
     Raises TierUnknown, and the errors of a store.
     """
-    store = open_store(config, world)
+    store = open_store(config, deps)
     assert config.tier_store is not None
     root = config.tier_store.root
-    return Part(store, root, cluster_id or cluster_of(config, world) or await _only(store, root))
+    return Part(store, root, cluster_id or cluster_of(config, deps) or await _only(store, root))
 
 
-def cluster_of(config: Config, world: Deps) -> str | None:
+def cluster_of(config: Config, deps: Deps) -> str | None:
     """The cluster id in the log dirs; None if they have none."""
     for path in config.log_dirs:
         with suppress(StoreRefused, OSError):
-            return identity_of(world.filesystem, str(path.absolute())).cluster_id
+            return identity_of(deps.filesystem, str(path.absolute())).cluster_id
     return None
 
 
@@ -58,13 +58,13 @@ async def _only(store: ObjectStore, root: str) -> str:
     return found[0]
 
 
-async def survey(part: Part, tell: Callable[[str], None]) -> Sequence[TopicHolding]:
+async def survey(part: Part, on_progress: Callable[[str], None]) -> Sequence[TopicHolding]:
     """All topics that are not deleted. Raises errors of the store, TierDamaged and OtherVersion."""
     topics = []
     for copy in sorted(
         await ClusterObjects(part.store, part.root, part.cluster_id).topics(), key=lambda one: one.topic
     ):
-        tell(f"looking at {copy.topic}: {copy.partition_count} partitions")
+        on_progress(f"looking at {copy.topic}: {copy.partition_count} partitions")
         found = await holdings_of(part, copy)
         if found is not None:
             topics.append(found)

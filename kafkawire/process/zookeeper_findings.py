@@ -37,23 +37,23 @@ async def examine_zookeeper(
     try:
         store = await connect(zookeeper_settings(config))
         try:
-            return [*await _whose(store, dirs), *await _same_id(store, config.node_id, dirs)]
+            return [*await _cluster_findings(store, dirs), *await _same_id(store, config.node_id, dirs)]
         finally:
             await store.close()
     except NoNode:
-        return [_nobody(config)]
+        return [_no_cluster(config)]
     except CannotStart as error:
         return [Finding(Severity.PROBLEM, SUBJECT, str(error), NO_START)]
     except StoreError as error:
         return [Finding(Severity.PROBLEM, SUBJECT, f"the connection was lost again: {error!r}", NO_START)]
 
 
-def _nobody(config: Config) -> Finding:
+def _no_cluster(config: Config) -> Finding:
     text = f"there is no cluster at {config.zookeeper_connect} yet: the first broker makes it"
     return Finding(Severity.NOTE, SUBJECT, text)
 
 
-async def _whose(store: MetadataStore, dirs: Sequence[DirFacts]) -> list[Finding]:
+async def _cluster_findings(store: MetadataStore, dirs: Sequence[DirFacts]) -> list[Finding]:
     """Findings about the cluster id. Raises NoNode, CannotStart, StoreError."""
     if await store.exists(paths.IMPORT):
         text = "metadata were being put in, which was not finished"

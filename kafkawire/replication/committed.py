@@ -24,6 +24,6 @@ def committed_of(image: ClusterImage, topic_id: bytes, state: PartitionState) ->
         {one.broker_id for one in members if one.state is BrokerState.SERVING} - {*state.offline},
         enough_in_sync(state, min_isr(image, image.topics_by_id[topic_id])),
         frozenset(state.elr),
-        frozenset(mark[0] for mark in state.marks),
+        frozenset(suspect[0] for suspect in state.suspect_replicas),
         state.version,
     )

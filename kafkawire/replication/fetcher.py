@@ -29,20 +29,20 @@ from kafkawire.replication.questions import (
     FETCH_VERSION,
     LIST_OFFSETS_VERSION,
     FetchLimits,
-    LeaderReplies,
+    PartitionReply,
     end_of,
     ends_request,
     fetch_request,
-    told,
+    partition_replies,
 )
-from kafkawire.replication.replica_events import ReplicaEvents, held
+from kafkawire.replication.replica_events import ReplicaEvents, log_before
 from kafkawire.replication.truncation import Truncation, by_kind, truncate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from coordinator.api import Pending
-    from engine.api import PendingAppend, TopicPartition
+    from coordinator.api import Future
+    from engine.api import PendingAppend, TopicIdPartition
     from engine.log_dirs.log_dir import LogDir
     from engine.partitions.partition import Partition
     from engine.replication.exchange import FollowerFetch
@@ -53,19 +53,19 @@ if TYPE_CHECKING:
     from kafkawire.requests.throttles import Throttle
     from kafkawire.wire.message import Message
 
-ASK_ON_VERSION: Final = 0
+API_VERSIONS_VERSION: Final = 0
 
 
 class FetchDeps(NamedTuple):
-    """Dependencies of all fetchers of a broker. `me`: this broker's registration; `until_news`: wait for another image;
-    `give_up`: write into the metadata that a replica discards its log in that epoch; `note_away`: a leader is gone
-    without an answer."""
+    """Dependencies of all fetchers of a broker. `me`: this broker's registration; `wait_for_image`: wait for another
+    image; `give_up`: write into the metadata that a replica discards its log in that epoch; `note_away`: a leader is
+    gone without an answer."""
 
     links: Peers
     store: SegmentStore
     me: Callable[[], ReplicaState]
-    until_news: Callable[[], Awaitable[None]]
-    give_up: Callable[[TopicPartition, int, int], Awaitable[None]]
+    wait_for_image: Callable[[], Awaitable[None]]
+    give_up: Callable[[TopicIdPartition, int, int], Awaitable[None]]
     note_away: Callable[[], None]
     limits: FetchLimits
     counters: ReplicationCounters
@@ -79,40 +79,40 @@ class _Followed(NamedTuple):
     is_in_sync: bool
 
 
-class _Taken(NamedTuple):
+class _Appended(NamedTuple):
     """Records of an answer that were appended. `pending`: None if there were none, or the append failed."""
 
     log: Partition
     state: FetchState
     action: Append
-    told: LeaderReplies
+    reply: PartitionReply
     pending: PendingAppend | None
 
 
 class Fetcher:
     """A fetcher; the caller runs `run` in a task."""
 
-    def __init__(self, leader: int, purpose: str, log_dir: LogDir, world: FetchDeps) -> None:
+    def __init__(self, leader: int, purpose: str, log_dir: LogDir, deps: FetchDeps) -> None:
         self._leader = leader
         self._purpose = purpose
         self._log_dir = log_dir
-        self._world = world
-        self._followed: dict[TopicPartition, _Followed] = {}
-        self._asking = FollowerSession()
-        self._unsettled: dict[TopicPartition, None] = {}  # their fetch positions may have changed
+        self._deps = deps
+        self._followed: dict[TopicIdPartition, _Followed] = {}
+        self._session = FollowerSession()
+        self._unsettled: dict[TopicIdPartition, None] = {}  # their fetch positions may have changed
         self._role_changes = log_dir.role_changes
-        self._pauses = Pauses(world.limits.backoff_ms)
-        self._events = ReplicaEvents(world.counters)
+        self._pauses = Pauses(deps.limits.backoff_ms)
+        self._events = ReplicaEvents(deps.counters)
         self._has_news = trio.Event()  # a fetch position may have changed, or there is an answer
 
-    def follow(self, partition: TopicPartition, leader_epoch: int, *, is_in_sync: bool) -> None:
+    def follow(self, partition: TopicIdPartition, leader_epoch: int, *, is_in_sync: bool) -> None:
         """Fetch a partition from the next request on. If the partition is followed already, the epoch may be another
         one."""
         self._followed[partition] = _Followed(leader_epoch, is_in_sync)
         self._unsettled[partition] = None
         self._has_news.set()
 
-    def leave(self, partition: TopicPartition) -> None:
+    def leave(self, partition: TopicIdPartition) -> None:
         """Stop fetching a partition, because it has another leader or none."""
         self._followed.pop(partition, None)
         self._unsettled[partition] = None
@@ -124,10 +124,10 @@ class Fetcher:
             while True:
                 self._has_news = trio.Event()
                 self._settle()
-                if self._asking.standing:
+                if self._session.positions:
                     await self._fetch(nursery)
                 else:
-                    with trio.move_on_after(self._world.limits.backoff_ms / 1000):
+                    with trio.move_on_after(self._deps.limits.backoff_ms / 1000):
                         await self._has_news.wait()
 
     def _settle(self) -> None:
@@ -135,159 +135,159 @@ class Fetcher:
         looked at again."""
         if self._role_changes != self._log_dir.role_changes:
             self._role_changes = self._log_dir.role_changes
-            self._unsettled |= dict.fromkeys(self._asking.standing)
+            self._unsettled |= dict.fromkeys(self._session.positions)
         unsettled, self._unsettled = self._unsettled, {}
         for one in unsettled:
-            log, standing = self._log_of(one), self._asking.standing.get(one)
+            log, position = self._log_of(one), self._session.positions.get(one)
             fetching = None if log is None else log.fetching
             is_followed = one in self._followed
-            if is_followed and fetching is not None and standing is not None and fetching.stands_by(standing):
+            if is_followed and fetching is not None and position is not None and fetching.is_waiting_for(position):
                 continue
-            self._lose(one)
-            if is_followed and not self._ask(one, log):
+            self._drop_position(one)
+            if is_followed and not self._add_position(one, log):
                 self._unsettled[one] = None
 
-    def _ask(self, partition: TopicPartition, log: Partition | None) -> bool:
+    def _add_position(self, partition: TopicIdPartition, log: Partition | None) -> bool:
         """Add the fetch position of a partition, and return whether it has one. Its role may change before the image
         tells the new leader."""
         followed = self._followed[partition]
         if log is None or log.fetching is None or log.fetching.epoch != followed.leader_epoch:
             return False
-        if not followed.is_in_sync and self._is_held(log):
+        if not followed.is_in_sync and self._is_throttled(log):
             return False
-        question = log.ask()
-        if question is not None:
-            self._asking.ask(partition, question)
-        return question is not None
+        position = log.ask()
+        if position is not None:
+            self._session.add(partition, position)
+        return position is not None
 
-    def _lose(self, partition: TopicPartition) -> None:
+    def _drop_position(self, partition: TopicIdPartition) -> None:
         """Drop the fetch position of a partition: the answer to it will not be used."""
-        question, log = self._asking.drop(partition), self._log_of(partition)
-        if question is not None and log is not None and log.fetching is not None:
-            log.fetching.lost(question)
+        position, log = self._session.drop(partition), self._log_of(partition)
+        if position is not None and log is not None and log.fetching is not None:
+            log.fetching.lost(position)
 
-    def _is_held(self, log: Partition) -> bool:
+    def _is_throttled(self, log: Partition) -> bool:
         """Whether throttling holds the partition back for now (Kafka's RemoteLeaderEndPoint.shouldFollowerThrottle)."""
-        return self._world.throttle.holds(log.config.follower_throttled_replicas, log.partition.partition)
+        return self._deps.throttle.must_wait(log.config.follower_throttled_replicas, log.partition.partition)
 
-    def _log_of(self, partition: TopicPartition) -> Partition | None:
+    def _log_of(self, partition: TopicIdPartition) -> Partition | None:
         """The replica's log; None if it is offline or gone."""
         try:
-            return self._world.store.replica(partition)
+            return self._deps.store.replica(partition)
         except EngineError:
             return None
 
     async def _fetch(self, nursery: trio.Nursery) -> None:
-        world = self._world
-        me = world.me()
-        made = self._asking.request(me)
+        deps = self._deps
+        me = deps.me()
+        contents = self._session.request(me)
         try:
-            response = await self._answer_to(fetch_request(me, made, world.limits))
+            response = await self._send_fetch(fetch_request(me, contents, deps.limits))
         except CoordinatorError:
-            world.note_away()
+            deps.note_away()
             response = None
         if not isinstance(response, FetchResponse) or response.error_code:
-            await self._begin_anew(is_forgotten=made.epoch != INITIAL_EPOCH and response is not None)
+            await self._restart_session(is_forgotten=contents.epoch != INITIAL_EPOCH and response is not None)
             return
         found = []
-        for place, answer in told(response):
-            if (asked := self._asking.answered(place)) is not None:
-                self._unsettled[asked[0]] = None
-                found.append(self._answered(*asked, answer, nursery))
-        if not self._asking.responded(response.session_id):
-            self._lose_all()
+        for place, reply in partition_replies(response):
+            if (fetched := self._session.take_answered(place)) is not None:
+                self._unsettled[fetched[0]] = None
+                found.append(self._act_on_reply(*fetched, reply, nursery))
+        if not self._session.note_response(response.session_id):
+            self._drop_all_positions()
         for together in by_kind(one for one in found if isinstance(one, Truncation)):
             nursery.start_soon(self._truncate, together, nursery)
-        await self._finish([one for one in found if isinstance(one, _Taken)], nursery)
+        await self._finish([one for one in found if isinstance(one, _Appended)], nursery)
 
-    async def _answer_to(self, request: FetchRequest) -> Message:
+    async def _send_fetch(self, request: FetchRequest) -> Message:
         """Send a Fetch and return its answer. If another partition is to be fetched meanwhile, an ApiVersions request
         ends the leader's wait. Raises LinkFailed."""
-        links, asked_on = self._world.links, False
-        pending: Pending[Message] = links.call(self._leader, request, FETCH_VERSION, purpose=self._purpose)
+        links, is_wait_ended = self._deps.links, False
+        pending: Future[Message] = links.call(self._leader, request, FETCH_VERSION, purpose=self._purpose)
         pending.call_when_settled(self._note_news)
         while not pending.is_settled:
             await self._has_news.wait()
             self._has_news = trio.Event()
-            if not (pending.is_settled or asked_on):
-                links.call(self._leader, ApiVersionsRequest(), ASK_ON_VERSION, purpose=self._purpose)
-                asked_on = True
+            if not (pending.is_settled or is_wait_ended):
+                links.call(self._leader, ApiVersionsRequest(), API_VERSIONS_VERSION, purpose=self._purpose)
+                is_wait_ended = True
         return pending.result()
 
     def _note_news(self) -> None:
         self._has_news.set()
 
-    async def _begin_anew(self, *, is_forgotten: bool) -> None:
+    async def _restart_session(self, *, is_forgotten: bool) -> None:
         """Restart another fetch session: at once if the leader has forgotten the session, for example on another
         connection, else after a pause."""
-        self._asking.reset()
-        self._lose_all()
+        self._session.reset()
+        self._drop_all_positions()
         if not is_forgotten:
-            await trio.sleep(self._world.limits.backoff_ms / 1000)
+            await trio.sleep(self._deps.limits.backoff_ms / 1000)
 
-    def _lose_all(self) -> None:
-        for one in [*self._asking.standing]:
-            self._lose(one)
+    def _drop_all_positions(self) -> None:
+        for one in [*self._session.positions]:
+            self._drop_position(one)
             self._unsettled[one] = None
 
-    def _answered(
-        self, partition: TopicPartition, question: FollowerFetch, answer: LeaderReplies, nursery: trio.Nursery
-    ) -> _Taken | Truncation | None:
+    def _act_on_reply(
+        self, partition: TopicIdPartition, position: FollowerFetch, reply: PartitionReply, nursery: trio.Nursery
+    ) -> _Appended | Truncation | None:
         """Act on the answer for one partition. Records are appended in the same step in which that was allowed
         (RULES K15); truncations are returned, and other actions go on in tasks of their own."""
         log = self._log_of(partition)
         if log is None or (state := log.fetching) is None:
             return None
-        action = log.answered(question, answer.answer)
+        action = log.answered(position, reply.answer)
         if isinstance(action, Append):
             try:
-                return _Taken(log, state, action, answer, self._replicated(log, answer))
+                return _Appended(log, state, action, reply, self._replicated(log, reply))
             except EngineError as error:
-                nursery.start_soon(self._refused, _Taken(log, state, action, answer, None), error)
+                nursery.start_soon(self._refused, _Appended(log, state, action, reply, None), error)
         elif isinstance(action, Truncate):
             return Truncation(log, state, action)
         elif action is not None:
             nursery.start_soon(self._carry_out, log, state, action)
         return None
 
-    def _replicated(self, log: Partition, answer: LeaderReplies) -> PendingAppend | None:
-        records = answer.records
+    def _replicated(self, log: Partition, reply: PartitionReply) -> PendingAppend | None:
+        records = reply.records
         self._count(log, len(records))
         if not records:
             return None
-        return log.replicate(records, begins_segment=answer.begins_segment, compacted=answer.answer.compacted)
+        return log.replicate(records, begins_segment=reply.begins_segment, compacted=reply.answer.compacted)
 
     def _count(self, log: Partition, size_bytes: int) -> None:
-        self._world.counters.bytes_in += size_bytes
-        self._world.throttle.copied(log.config.follower_throttled_replicas, log.partition.partition, size_bytes)
+        self._deps.counters.bytes_in += size_bytes
+        self._deps.throttle.count_copied(log.config.follower_throttled_replicas, log.partition.partition, size_bytes)
 
-    async def _finish(self, taken: Sequence[_Taken], nursery: trio.Nursery) -> None:
+    async def _finish(self, taken: Sequence[_Appended], nursery: trio.Nursery) -> None:
         """Wait until the records are durable, adopt the leader's high watermark and log start, and allow the next fetch
         positions."""
-        there = [each for each in taken if await self._is_there(each, nursery)]
+        durable = [each for each in taken if await self._is_durable(each, nursery)]
         try:
-            await self._heed(there)
+            await self._adopt_leader_state(durable)
         except EngineError as error:
-            for each in there:
+            for each in durable:
                 nursery.start_soon(self._refused, each, error)
         else:
-            for each in there:
+            for each in durable:
                 each.state.done()
 
-    async def _is_there(self, taken: _Taken, nursery: trio.Nursery) -> bool:
+    async def _is_durable(self, taken: _Appended, nursery: trio.Nursery) -> bool:
         """Whether the records are durable. If not, a task handles the failure."""
         try:
             if taken.pending is not None:
                 await taken.pending.wait()
         except OffsetOutOfRange:
-            nursery.start_soon(self._take_otherwise, taken)
+            nursery.start_soon(self._append_discontinuous, taken)
         except EngineError as error:
             nursery.start_soon(self._refused, taken, error)
         else:
             return True
         return False
 
-    async def _heed(self, taken: Sequence[_Taken]) -> None:
+    async def _adopt_leader_state(self, taken: Sequence[_Appended]) -> None:
         """Adopt the leader's high watermarks and log starts, all at once because retention moves many log starts
         together. Raises StorageError."""
         followed = [(one.log, one.action) for one in taken if one.log.fetching is one.state]
@@ -296,42 +296,42 @@ class Fetcher:
         moves = [log.leaders_log_start(action.log_start_offset) for log, action in followed]
         await move_log_starts(self._log_dir, [one for one in moves if one is not None])
 
-    async def _take_otherwise(self, taken: _Taken) -> None:
+    async def _append_discontinuous(self, taken: _Appended) -> None:
         """Append records that do not continue the log, after making way for them."""
         log, state = taken.log, taken.state
         try:
             if log.fetching is state:
-                await self._make_way(log, state, taken.told)
-            if log.fetching is state and (pending := self._replicated(log, taken.told)) is not None:
+                await self._prepare_log(log, state, taken.reply)
+            if log.fetching is state and (pending := self._replicated(log, taken.reply)) is not None:
                 await pending.wait()
-            await self._heed([taken])
+            await self._adopt_leader_state([taken])
         except EngineError as error:
             await self._refused(taken, error)
         else:
             state.done()
             self._has_news.set()
 
-    async def _make_way(self, log: Partition, state: FetchState, answer: LeaderReplies) -> None:
+    async def _prepare_log(self, log: Partition, state: FetchState, reply: PartitionReply) -> None:
         """Let the log begin within a batch, as the leader's may, if it is empty (Kafka's ReplicaFetcherThread:
         UnexpectedAppendOffsetException). Or expect compacted records (RULES K19)."""
-        first_offset, store = parse_header(answer.records, 0).base_offset, self._world.store
+        first_offset, store = parse_header(reply.records, 0).base_offset, self._deps.store
         if first_offset < log.log_end_offset:
             await store.reset_partition(log.partition, first_offset, expects_unused=True, follows_in=state.epoch)
         if log.fetching is state:
-            await log.expect_compacted(answer.records, answer.answer.compacted)
+            await log.expect_compacted(reply.records, reply.answer.compacted)
 
-    async def _refused(self, taken: _Taken, error: EngineError) -> None:
+    async def _refused(self, taken: _Appended, error: EngineError) -> None:
         """Note that this broker could not append the records, and fetch them again after a pause. If its disk is full,
         the leader's log start is adopted, which makes room."""
         if taken.log.fetching is taken.state:
             self._events.refused(taken.log.partition, error)
             if isinstance(error, StorageError):
                 with suppress(EngineError):
-                    await self._heed([taken])
+                    await self._adopt_leader_state([taken])
         await self._pause(taken.state)
 
     async def _pause(self, state: FetchState) -> None:
-        await trio.sleep(self._world.limits.backoff_ms / 1000)
+        await trio.sleep(self._deps.limits.backoff_ms / 1000)
         state.done()
         self._has_news.set()
 
@@ -340,7 +340,7 @@ class Fetcher:
         await self._pause(state)
 
     async def _truncate(self, wanted: Sequence[Truncation], nursery: trio.Nursery) -> None:
-        for one, error in zip(wanted, await truncate(self._world.store, wanted, self._events), strict=True):
+        for one, error in zip(wanted, await truncate(self._deps.store, wanted, self._events), strict=True):
             if error is None:
                 one.state.done()
             else:
@@ -349,7 +349,7 @@ class Fetcher:
 
     async def _carry_out(self, log: Partition, state: FetchState, action: Action) -> None:
         try:
-            await self._do(log, state, action)
+            await self._perform(log, state, action)
         except (EngineError, CoordinatorError) as error:
             await self._pause_after(log, state, error)
             return
@@ -357,9 +357,9 @@ class Fetcher:
             state.done()
             self._has_news.set()
 
-    async def _do(self, log: Partition, state: FetchState, action: Action) -> None:
+    async def _perform(self, log: Partition, state: FetchState, action: Action) -> None:
         """Carry out an action. Raises EngineError, CoordinatorError."""
-        store, partition = self._world.store, log.partition
+        store, partition = self._deps.store, log.partition
         if isinstance(action, Truncate):
             [error] = await truncate(store, [Truncation(log, state, action)], self._events)
             if error is not None:
@@ -367,35 +367,35 @@ class Fetcher:
         elif isinstance(action, Restart):
             # A log that ends before the leader's log start has no record that an election could count on.
             if action.offset <= log.log_end_offset or not log.is_sound:
-                await self._world.give_up(partition, state.epoch, action.offset)
-            before = held(log)
+                await self._deps.give_up(partition, state.epoch, action.offset)
+            before = log_before(log)
             await store.reset_partition(partition, action.offset, follows_in=state.epoch)
             self._events.restarted(before, state.epoch, action.offset)
         elif isinstance(action, AskEnds):
             ends = [await self._end(partition, state, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)]
             if log.fetching is state:
-                await self._do(log, state, state.told(ends[0], ends[1], log.log_state))
+                await self._perform(log, state, state.ends_received(ends[0], ends[1], log.log_state))
         elif isinstance(action, Backoff):
-            await self._hold(partition, state.epoch, action)
+            await self._back_off(partition, state.epoch, action)
         elif isinstance(action, Fail):
             self._events.failed(partition, action.reason)
             log.put_offline(partial(LogsContradict, action.reason))
 
-    async def _hold(self, partition: TopicPartition, epoch: int, action: Backoff) -> None:
+    async def _back_off(self, partition: TopicIdPartition, epoch: int, action: Backoff) -> None:
         if action.awaits_news:
-            await self._world.until_news()
+            await self._deps.wait_for_image()
         else:
             await trio.sleep(self._pauses.next_ms(partition, epoch) / 1000)
 
-    async def _end(self, partition: TopicPartition, state: FetchState, spec: OffsetSpec) -> int:
-        request = ends_request(self._world.me().replica_id, partition, state.epoch, spec)
+    async def _end(self, partition: TopicIdPartition, state: FetchState, spec: OffsetSpec) -> int:
+        request = ends_request(self._deps.me().replica_id, partition, state.epoch, spec)
         response = await self._call(request, LIST_OFFSETS_VERSION)
         assert isinstance(response, ListOffsetsResponse)
         return end_of(response)
 
     async def _call(self, request: Message, version: int) -> Message:
         """Send a request to the leader. Raises LinkFailed."""
-        pending: Pending[Message] = self._world.links.call(self._leader, request, version, purpose=self._purpose)
+        pending: Future[Message] = self._deps.links.call(self._leader, request, version, purpose=self._purpose)
         if not pending.is_settled:
             settled = trio.Event()
             pending.call_when_settled(settled.set)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary, finalize
 
 from engine.replication.confirmations import Confirmation
-from kafkawire.fetching.link_session import FetchedOver, LinkSession
+from kafkawire.fetching.link_session import LinkSession, PeerFetch
 
 if TYPE_CHECKING:
     from engine.waiting_reads import WaitingReads
@@ -28,21 +28,21 @@ class Followers:
         self._reads = reads
         self._links: WeakKeyDictionary[ConnectionInfo, _Link] = WeakKeyDictionary()
 
-    def fetched(self, link: ConnectionInfo) -> FetchedOver:
+    def note_fetch(self, link: ConnectionInfo) -> PeerFetch:
         """Note a Fetch, and return the times that it shows and the connection's fetch session."""
-        confirmation, session = self._of(link)
+        confirmation, session = self._link_of(link)
         confirmation.fetched()
-        return FetchedOver(self._clock.boot_ms(), confirmation.as_of, session)
+        return PeerFetch(self._clock.boot_ms(), confirmation.as_of, session)
 
-    def responded(self, link: ConnectionInfo) -> None:
+    def note_response(self, link: ConnectionInfo) -> None:
         """Note that the response is complete and about to be sent."""
-        self._of(link).confirmation.responded(self._clock.next())
+        self._link_of(link).confirmation.responded(self._clock.next())
 
     def check_reads(self) -> None:
         """Check the waiting reads, after the times of a Fetch are noted."""
         self._reads.check()
 
-    def _of(self, link: ConnectionInfo) -> _Link:
+    def _link_of(self, link: ConnectionInfo) -> _Link:
         found = self._links.get(link)
         if found is None:
             found = self._links[link] = _Link(Confirmation(), LinkSession())

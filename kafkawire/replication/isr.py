@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from coordinator.api import ClusterImage
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.store import SegmentStore
     from kafkawire.requests.metrics import ReplicationCounters
 
@@ -52,27 +52,27 @@ class IsrUpdater:
         self._store = store
         self._lag_max_ms = lag_max_ms
         self._counters = counters
-        self._led: dict[TopicPartition, int] = {}  # the size of the committed ISR of each led partition
-        self._noted: dict[TopicPartition, None] = {}  # a dict keeps the order: simulations must repeat
+        self._led: dict[TopicIdPartition, int] = {}  # the size of the committed ISR of each led partition
+        self._noted: dict[TopicIdPartition, None] = {}  # a dict keeps the order: simulations must repeat
         self._has_noted = trio.Event()
         self._lines = EventLog(_log)
 
-    def lead(self, partition: TopicPartition) -> None:
+    def lead(self, partition: TopicIdPartition) -> None:
         """Note that this broker leads the partition, or that the metadata of its replicas have changed."""
         self._learn(partition, self._cluster.image)
         self.note([partition])
 
-    def leave(self, partition: TopicPartition) -> None:
+    def leave(self, partition: TopicIdPartition) -> None:
         """Note that this broker does not lead the partition any more."""
         self._led.pop(partition, None)
 
-    def learn_anew(self) -> None:
+    def relearn_all(self) -> None:
         """Learn the replica states of all led partitions again, because brokers, broker epochs or the default of
         min.insync.replicas have changed."""
         for partition in [*self._led]:
             self.lead(partition)
 
-    def note(self, partitions: Iterable[TopicPartition]) -> None:
+    def note(self, partitions: Iterable[TopicIdPartition]) -> None:
         """Check soon whether the ISRs of these partitions have to change."""
         self._noted |= dict.fromkeys(partitions)
         self._has_noted.set()
@@ -107,7 +107,7 @@ class IsrUpdater:
             await self._cluster.wait_for_image_after(image.version)
         self.note(changes)
 
-    def _wanted(self, partition: TopicPartition, image: ClusterImage) -> IsrChange | None:
+    def _wanted(self, partition: TopicIdPartition, image: ClusterImage) -> IsrChange | None:
         """The ISR change that the leader wants; None if there is none, or this broker does not lead."""
         if partition not in self._led:
             return None
@@ -122,7 +122,7 @@ class IsrUpdater:
         at = partition.topic_id, partition.partition, log.leader_epoch
         return IsrChange(*at, proposal.in_sync, proposal.added)
 
-    def _learn(self, partition: TopicPartition, image: ClusterImage) -> None:
+    def _learn(self, partition: TopicIdPartition, image: ClusterImage) -> None:
         """Give the leader the replica states of the image. The partition may be gone, or led by another broker, by
         then."""
         topic = image.topics_by_id.get(partition.topic_id)
@@ -136,14 +136,14 @@ class IsrUpdater:
         except EngineError:
             return
 
-    def _count(self, partition: TopicPartition, size: int) -> None:
+    def _count(self, partition: TopicIdPartition, size: int) -> None:
         before = self._led.get(partition, size)
         self._counters.isr_shrinks += size < before
         self._counters.isr_expands += size > before
         self._led[partition] = size
 
 
-def _fields(proposed: tuple[TopicPartition, IsrChange]) -> dict[str, object]:
+def _fields(proposed: tuple[TopicIdPartition, IsrChange]) -> dict[str, object]:
     partition, change = proposed
     place = {"topic": partition.topic, "partition": partition.partition}
     return {**place, "epoch": change.leader_epoch, "isr": sorted(change.in_sync)}

@@ -17,10 +17,10 @@ from kafkawire.requests.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from kafkawire.messages.fetch import FetchResponse, PartitionData
     from kafkawire.messages.list_offsets import ListOffsetsResponse
-    from kafkawire.replication.fetch_session import Place, Request
+    from kafkawire.replication.fetch_session import FetchContents, Place
 
 FETCH_VERSION: Final = 18
 LIST_OFFSETS_VERSION: Final = 10
@@ -37,7 +37,7 @@ class FetchLimits(NamedTuple):
     backoff_ms: int = 1_000  # replica.fetch.backoff.ms
 
 
-class LeaderReplies(NamedTuple):
+class PartitionReply(NamedTuple):
     """The reply for one partition, with complete batches or none. `begins_segment`: a segment of the leader begins with
     them."""
 
@@ -46,13 +46,13 @@ class LeaderReplies(NamedTuple):
     begins_segment: bool
 
 
-def fetch_request(me: ReplicaState, made: Request, limits: FetchLimits) -> FetchRequest:
+def fetch_request(me: ReplicaState, contents: FetchContents, limits: FetchLimits) -> FetchRequest:
     """The Fetch request of the broker `me`."""
     topics: dict[bytes, FetchTopic] = {}
     forgotten: dict[bytes, ForgottenTopic] = {}
-    for one in made.forgotten:
+    for one in contents.forgotten:
         forgotten.setdefault(one.topic_id, ForgottenTopic(topic_id=one.topic_id)).partitions.append(one.partition)
-    for one, question in made.named.items():
+    for one, question in contents.named.items():
         topic = topics.setdefault(one.topic_id, FetchTopic(topic_id=one.topic_id))
         topic.partitions.append(
             FetchPartition(
@@ -71,40 +71,40 @@ def fetch_request(me: ReplicaState, made: Request, limits: FetchLimits) -> Fetch
         min_bytes=limits.min_bytes,
         max_bytes=limits.response_max_bytes,
         session_id=LINK_SESSION_ID,
-        session_epoch=made.epoch,
+        session_epoch=contents.epoch,
         topics=[*topics.values()],
         forgotten_topics_data=[*forgotten.values()],
     )
 
 
-def told(response: FetchResponse) -> Iterator[tuple[Place, LeaderReplies]]:
+def partition_replies(response: FetchResponse) -> Iterator[tuple[Place, PartitionReply]]:
     """The replies of a leader, by partition."""
     for topic in response.responses:
         for row in topic.partitions:
-            yield (topic.topic_id, row.partition_index), _told_of(row)
+            yield (topic.topic_id, row.partition_index), _reply_of(row)
 
 
-def _told_of(row: PartitionData) -> LeaderReplies:
+def _reply_of(row: PartitionData) -> PartitionReply:
     if row.error_code:
-        return LeaderReplies(LeaderReply(error=error_of(row.error_code)), memoryview(b""), begins_segment=False)
+        return PartitionReply(LeaderReply(error=error_of(row.error_code)), memoryview(b""), begins_segment=False)
     end = row.diverging_epoch
     diverging = None if end is None else EpochEnd(end.epoch, end.end_offset)
     records = b"" if row.records is None else row.records
     assert isinstance(records, bytes | bytearray | memoryview)
     answer = LeaderReply(row.high_watermark, row.log_start_offset, diverging, compacted=_compacted(row))
-    return LeaderReplies(answer, whole_batches(memoryview(records)), row.begins_segment)
+    return PartitionReply(answer, complete_batches(memoryview(records)), row.begins_segment)
 
 
 def _compacted(row: PartitionData) -> Compacted:
     """The compaction state of the leader's log. A broker of an older version does not send it."""
-    told, starts = row.dropped, [(one.epoch, one.start_offset) for one in row.epoch_starts or ()]
-    if told is None:
+    horizon, starts = row.dropped, [(one.epoch, one.start_offset) for one in row.epoch_starts or ()]
+    if horizon is None:
         return Compacted(starts) if starts else NOT_COMPACTED
-    dropped = CompactionHorizon(told.tombstones_to, told.markers_to, told.replaced_to)
-    return Compacted(starts, dropped, told.swaps, told.gone_by)
+    dropped = CompactionHorizon(horizon.tombstones_to, horizon.markers_to, horizon.replaced_to)
+    return Compacted(starts, dropped, horizon.swaps, horizon.gone_by)
 
 
-def whole_batches(records: memoryview) -> memoryview:
+def complete_batches(records: memoryview) -> memoryview:
     """The records without an incomplete last batch."""
     end = 0
     while len(records) - end >= HEADER_SIZE_BYTES:
@@ -124,12 +124,14 @@ def error_of(code: int) -> EngineError:
     return NotLeaderOrFollower(f"error {code}")
 
 
-def ends_request(broker_id: int, partition: TopicPartition, leader_epoch: int, spec: OffsetSpec) -> ListOffsetsRequest:
+def ends_request(
+    broker_id: int, partition: TopicIdPartition, leader_epoch: int, spec: OffsetSpec
+) -> ListOffsetsRequest:
     """A ListOffsets request for the start or the end of the leader's log."""
-    asked = ListOffsetsPartition(
+    row = ListOffsetsPartition(
         partition_index=partition.partition, current_leader_epoch=leader_epoch, timestamp=int(spec)
     )
-    topic = ListOffsetsTopic(name=partition.topic, partitions=[asked])
+    topic = ListOffsetsTopic(name=partition.topic, partitions=[row])
     return ListOffsetsRequest(replica_id=broker_id, topics=[topic])
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.partitions.partition import Partition
     from kafkawire.requests.metrics import ReplicationCounters
 
@@ -34,10 +34,10 @@ REFUSED: Final = Kind("fetched records not appended", "fetched records not appen
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-class Held(NamedTuple):
+class LogBefore(NamedTuple):
     """The state of a log before it changes: offsets, and whether all of it can be read."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     start_offset: int
     end_offset: int
     high_watermark: int
@@ -47,19 +47,19 @@ class Held(NamedTuple):
 class Truncated(NamedTuple):
     """A log that now ends at `offset`."""
 
-    held: Held
+    before: LogBefore
     epoch: int
     offset: int
 
 
 class _Problem(NamedTuple):
-    partition: TopicPartition
+    partition: TopicIdPartition
     reason: str
 
 
-def held(log: Partition) -> Held:
+def log_before(log: Partition) -> LogBefore:
     """The present state of the log."""
-    return Held(log.partition, log.log_start_offset, log.log_end_offset, log.high_watermark, log.is_sound)
+    return LogBefore(log.partition, log.log_start_offset, log.log_end_offset, log.high_watermark, log.is_sound)
 
 
 class ReplicaEvents:
@@ -74,11 +74,11 @@ class ReplicaEvents:
         self._counters.truncations += len(logs)
         by_kind: dict[bool, list[Truncated]] = {True: [], False: []}
         for one in logs:
-            by_kind[one.offset < one.held.high_watermark].append(one)
+            by_kind[one.offset < one.before.high_watermark].append(one)
         self._lines.write(TRUNCATED_COMMITTED, by_kind[True], _truncated_fields)
         self._lines.write(TRUNCATED, by_kind[False], _truncated_fields)
 
-    def restarted(self, before: Held, epoch: int, offset: int) -> None:
+    def restarted(self, before: LogBefore, epoch: int, offset: int) -> None:
         """Note that a log discarded all records and goes on at `offset`, where the leader's log begins."""
         is_empty = before.is_sound and before.start_offset == before.end_offset
         fields = {**_place(before.partition), "epoch": epoch, "offset": offset}
@@ -87,37 +87,37 @@ class ReplicaEvents:
             return
         self._counters.restarts += 1
         fields |= {"discarded_from": before.start_offset, "discarded_to": before.end_offset}
-        self._lines.write(RESTARTED, [before], lambda _: fields, lambda one: _why(one, offset))
+        self._lines.write(RESTARTED, [before], lambda _: fields, lambda one: _restart_reason(one, offset))
 
-    def failed(self, partition: TopicPartition, reason: str) -> None:
+    def failed(self, partition: TopicIdPartition, reason: str) -> None:
         """Note that the replica is closed. It keeps its log until an operator has looked."""
         self._counters.failures += 1
-        self._tell(FAILED, partition, reason)
+        self._write(FAILED, partition, reason)
 
-    def paused(self, partition: TopicPartition, error: Exception) -> None:
+    def paused(self, partition: TopicIdPartition, error: Exception) -> None:
         """Note that the fetch of a partition is tried again after a pause."""
-        self._tell(PAUSED, partition, str(error))
+        self._write(PAUSED, partition, str(error))
 
-    def refused(self, partition: TopicPartition, error: Exception) -> None:
+    def refused(self, partition: TopicIdPartition, error: Exception) -> None:
         """Note that the fetched records could not be appended, and are fetched again after a pause."""
-        self._tell(REFUSED, partition, str(error))
+        self._write(REFUSED, partition, str(error))
 
-    def _tell(self, kind: Kind, partition: TopicPartition, reason: str) -> None:
+    def _write(self, kind: Kind, partition: TopicIdPartition, reason: str) -> None:
         problem = _Problem(partition, reason)
         self._lines.write(kind, [problem], lambda one: _place(one.partition), lambda one: one.reason)
 
 
-def _place(partition: TopicPartition) -> dict[str, Any]:
+def _place(partition: TopicIdPartition) -> dict[str, Any]:
     return {"topic": partition.topic, "partition": partition.partition}
 
 
 def _truncated_fields(one: Truncated) -> dict[str, Any]:
-    before = one.held
+    before = one.before
     offsets = {"offset": one.offset, "end_offset": before.end_offset, "high_watermark": before.high_watermark}
     return {**_place(before.partition), "epoch": one.epoch, **offsets}
 
 
-def _why(before: Held, offset: int) -> str:
+def _restart_reason(before: LogBefore, offset: int) -> str:
     """The reason for discarding the log: it is damaged, it ends before the leader's log begins, or it has a gap. A gap:
     records that the follower lacks, and that decided about older ones, are compacted away in the leader's log
     (RULES K18, K19)."""

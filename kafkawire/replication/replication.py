@@ -14,7 +14,7 @@ import trio
 from coordinator.api import CLUSTER_DEFAULT, NO_LEADER
 from coordinator.event_log import EventLog, Kind
 from coordinator.membership.role_changes import may_append
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from kafkawire.messages.fetch import ReplicaState
 from kafkawire.replication.fetcher import FetchDeps, Fetcher
 from kafkawire.replication.isr import IsrUpdater
@@ -62,11 +62,11 @@ class Replication:
         self._store = store
         self._lines = EventLog(_log)
         self._isr = IsrUpdater(cluster, store, settings.lag_max_ms, counters)
-        self._world = FetchDeps(
+        self._deps = FetchDeps(
             links,
             store,
             self._me,
-            self._until_news,
+            self._wait_for_image,
             self._give_up,
             cluster.note_away,
             settings.limits,
@@ -74,12 +74,12 @@ class Replication:
             throttle,
         )
         self._topics: dict[bytes, TopicInfo] = {}  # as of the last image
-        self._around: object = None  # members and default broker configs of the last image
-        self._sources: dict[TopicPartition, Source] = {}
+        self._members_and_defaults: object = None  # members and default broker configs of the last image
+        self._sources: dict[TopicIdPartition, Source] = {}
         self._fetchers: dict[Source, Fetcher] = {}
         self._log_dirs: dict[str, int] = {}
 
-    def note_follower(self, partition: TopicPartition) -> None:
+    def note_follower(self, partition: TopicIdPartition) -> None:
         """Note that a follower that is not in sync has fetched a partition that this broker leads."""
         self._isr.note([partition])
 
@@ -95,13 +95,13 @@ class Replication:
     def _me(self) -> ReplicaState:
         return ReplicaState(replica_id=self._broker_id, replica_epoch=self._cluster.broker_epoch)
 
-    async def _until_news(self) -> None:
+    async def _wait_for_image(self) -> None:
         await self._cluster.wait_for_image_after(self._cluster.image.version)
 
-    async def _give_up(self, partition: TopicPartition, leader_epoch: int, offset: int) -> None:
+    async def _give_up(self, partition: TopicIdPartition, leader_epoch: int, offset: int) -> None:
         fields = {"topic": partition.topic, "partition": partition.partition, "epoch": leader_epoch, "offset": offset}
         self._lines.write(REQUESTED, [fields], lambda one: one)
-        await self._cluster.give_up(partition.topic_id, partition.partition, leader_epoch, offset)
+        await self._cluster.record_restart(partition.topic_id, partition.partition, leader_epoch, offset)
 
     def _arrange(self, image: ClusterImage, nursery: trio.Nursery) -> None:
         known = self._topics
@@ -112,20 +112,20 @@ class Replication:
         for topic in self._topics.values():
             if known.get(topic.topic_id) is not topic:
                 for number, state in enumerate(topic.partitions):
-                    self._place(TopicPartition(topic.topic_id, topic.name, number), state, image, nursery)
-        around = image.members, image.broker_configs.get(CLUSTER_DEFAULT)
-        if self._around != around:
-            self._around = around
-            self._isr.learn_anew()
+                    self._place(TopicIdPartition(topic.topic_id, topic.name, number), state, image, nursery)
+        members_and_defaults = image.members, image.broker_configs.get(CLUSTER_DEFAULT)
+        if self._members_and_defaults != members_and_defaults:
+            self._members_and_defaults = members_and_defaults
+            self._isr.relearn_all()
 
     def _forget(self, topic: TopicInfo) -> None:
         for number in range(len(topic.partitions)):
-            partition = TopicPartition(topic.topic_id, topic.name, number)
+            partition = TopicIdPartition(topic.topic_id, topic.name, number)
             self._isr.leave(partition)
             self._stop_following(partition)
 
     def _place(
-        self, partition: TopicPartition, state: PartitionState, image: ClusterImage, nursery: trio.Nursery
+        self, partition: TopicIdPartition, state: PartitionState, image: ClusterImage, nursery: trio.Nursery
     ) -> None:
         me = image.members.get(self._broker_id)
         is_replica = len(state.replicas) > 1 and self._broker_id in state.replicas
@@ -139,7 +139,7 @@ class Replication:
         else:
             self._stop_following(partition)
 
-    def _follow(self, partition: TopicPartition, state: PartitionState, nursery: trio.Nursery) -> None:
+    def _follow(self, partition: TopicIdPartition, state: PartitionState, nursery: trio.Nursery) -> None:
         log_dir = self._store.changes.serving_home(partition)
         if log_dir is None:
             return  # its log is closed, or its log dir is offline
@@ -150,11 +150,11 @@ class Replication:
         fetcher = self._fetchers.get(source)
         if fetcher is None:
             number = self._log_dirs.setdefault(source[1], len(self._log_dirs))
-            fetcher = self._fetchers[source] = Fetcher(state.leader, f"fetch-{number}", log_dir, self._world)
+            fetcher = self._fetchers[source] = Fetcher(state.leader, f"fetch-{number}", log_dir, self._deps)
             nursery.start_soon(fetcher.run)
         fetcher.follow(partition, state.leader_epoch, is_in_sync=self._broker_id in state.isr)
 
-    def _stop_following(self, partition: TopicPartition) -> None:
+    def _stop_following(self, partition: TopicIdPartition) -> None:
         source = self._sources.pop(partition, None)
         if source is not None:
             self._fetchers[source].leave(partition)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkawire.replication.replica_events import Truncated, held
+from kafkawire.replication.replica_events import Truncated, log_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ async def truncate(
 ) -> list[EngineError | None]:
     """Truncate logs of one kind, unless they have another role or epoch by then. Return the error or None of each."""
     epoch, below_sealed = wanted[0].kind
-    before = [Truncated(held(one.log), epoch, one.action.offset) for one in wanted]
+    before = [Truncated(log_before(one.log), epoch, one.action.offset) for one in wanted]
     offsets = {one.log.partition: one.action.offset for one in wanted}
     errors = await store.truncate_partitions(offsets, below_sealed=below_sealed, follows_in=epoch)
     events.truncated([one for one, error in zip(before, errors, strict=True) if error is None])

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from coordinator.api import BrokerInfo, ClusterService
     from coordinator.groups.api import GroupService
     from coordinator.transactions.api import MarkerWriter, TransactionPartitions, TransactionService
-    from engine.api import PartitionStore, TopicPartition
+    from engine.api import PartitionStore, TopicIdPartition
     from kafkawire.config.entries import ConfigCatalogue
     from kafkawire.config.log_levels import LogLevels
     from kafkawire.fetching.cold_loads import ColdLoads
-    from kafkawire.fetching.link_session import FetchedOver
+    from kafkawire.fetching.link_session import PeerFetch
     from kafkawire.fetching.sessions import FetchSessionCache
     from kafkawire.requests.cold_searches import ColdSearches
     from kafkawire.requests.metrics import RequestMetrics
@@ -100,7 +100,7 @@ OPERATIONS_BY_RESOURCE: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
 }
 
 
-def ignore(_: TopicPartition) -> None:
+def ignore(_: TopicIdPartition) -> None:
     """The `note_follower` of a broker without followers: does nothing."""
 
 
@@ -130,8 +130,8 @@ def cluster_authorizer(
 class FollowerLinks(Protocol):
     """Peer connections over which followers fetch; see `kafkawire.replication.followers.Followers`."""
 
-    def fetched(self, link: ConnectionInfo) -> FetchedOver: ...
-    def responded(self, link: ConnectionInfo) -> None: ...
+    def note_fetch(self, link: ConnectionInfo) -> PeerFetch: ...
+    def note_response(self, link: ConnectionInfo) -> None: ...
     def check_reads(self) -> None: ...
 
 
@@ -179,7 +179,7 @@ class BrokerInterfaces:
     followers: FollowerLinks
     throttles: Throttles
     transactions_of_cluster: TransactionPartitions | None = None  # None: all are coordinated here
-    note_follower: Callable[[TopicPartition], None] = ignore  # for led partitions: a follower is not in the ISR
+    note_follower: Callable[[TopicIdPartition], None] = ignore  # for led partitions: a follower is not in the ISR
 
     @property
     def transactions_anywhere(self) -> TransactionPartitions:

@@ -21,10 +21,10 @@ import trio
 from kafkawire.requests.api import Api, FastPath, Response
 from kafkawire.requests.context import ANONYMOUS, BrokerInterfaces, RequestContext
 from kafkawire.requests.failures import answer_failure
+from kafkawire.requests.futures import until_settled
 from kafkawire.requests.headers import decode_request_header, response_header
 from kafkawire.requests.metrics import ApiCounters
-from kafkawire.requests.pending_reply import PendingReply, answered
-from kafkawire.requests.settleable import until_settled
+from kafkawire.requests.pending_reply import PendingReply, immediate_reply
 from kafkawire.requests.started import Segment, StartedRequest
 from kafkawire.wire.connection import ProtocolViolation
 from kafkawire.wire.connection_info import ConnectionInfo
@@ -94,20 +94,20 @@ class Dispatched:
         try:
             response = self._handle()
         except Exception as error:
-            self._failed(error)
+            self._set_failure(error)
             return None
         if isinstance(response, Awaitable):
             return self._wait_for(response)
-        self._answered(cast(Response, response))
+        self._set_response(cast(Response, response))
         return None
 
     def reply(self) -> Sequence[Segment] | None:
         if self._failure is not None:
             raise self._take_failure()
         try:
-            return self._encoded(self._response if self._pending is None else self._pending.response_now())
+            return self._encode(self._response if self._pending is None else self._pending.response_now())
         except Exception as error:
-            return self._encoded(answer_failure(self._api, self.context, self._request, error))
+            return self._encode(answer_failure(self._api, self.context, self._request, error))
 
     def _take_failure(self) -> Exception:
         """Take the failure out.
@@ -130,9 +130,9 @@ class Dispatched:
 
     async def _wait_for(self, response: Awaitable[Response | None]) -> None:
         try:
-            self._answered(await response)
+            self._set_response(await response)
         except Exception as error:
-            self._failed(error)
+            self._set_failure(error)
 
     async def _begin_late(self) -> None:
         """Begin a two-stage request that found no room in the queues. Meanwhile no later request starts."""
@@ -141,25 +141,25 @@ class Dispatched:
         try:
             self._pending = cast(PendingReply[Any], self._handle())
         except Exception as error:
-            self._failed(error)
+            self._set_failure(error)
             return
         if self._on_released is not None:
             self._pending.call_when_released(self._on_released)
         with trio.move_on_at(self._pending.deadline_s):
             await until_settled(self._pending)
 
-    def _answered(self, response: Response | None) -> None:
+    def _set_response(self, response: Response | None) -> None:
         self._response = response
         self._is_answered = True
 
-    def _failed(self, error: Exception) -> None:
+    def _set_failure(self, error: Exception) -> None:
         try:
-            self._answered(answer_failure(self._api, self.context, self._request, error))
+            self._set_response(answer_failure(self._api, self.context, self._request, error))
         except ProtocolViolation as violation:
             self._failure = violation
             self._is_answered = True
 
-    def _encoded(self, response: Response | None) -> Sequence[Segment] | None:
+    def _encode(self, response: Response | None) -> Sequence[Segment] | None:
         context = self.context
         segments = None
         if response is not None:
@@ -188,12 +188,12 @@ class LargeDispatched(Dispatched):
     async def _begin_elsewhere(self) -> None:
         context = self.context
         try:
-            request = await context.broker.decode_elsewhere(self._decode_or_tell)
+            request = await context.broker.decode_elsewhere(self._decode_or_error)
             if isinstance(request, DecodeError):
                 context.broker.metrics.protocol_violations += 1
                 self._failure = _violation(self._api, context.api_version, request)
             self._request = request
-            self._decode = _no_more  # the closure holds the frame
+            self._decode = _already_decoded  # the closure holds the frame
         except Exception as error:  # for example, no thread: a request that is not decoded cannot be refused
             self._failure = error
         if self._failure is not None:
@@ -203,7 +203,7 @@ class LargeDispatched(Dispatched):
         if work is not None:
             await work
 
-    def _decode_or_tell(self) -> Message | DecodeError:
+    def _decode_or_error(self) -> Message | DecodeError:
         """Decode, or return the error.
 
         A raised one, crossing threads, would keep the frame in a cycle of its traceback.
@@ -242,9 +242,9 @@ class Dispatcher:
             started = fast_path.take(frame, connection, now_s)
             if started is not None:
                 return started
-        return self._dispatch_generally(frame, connection, now_s)
+        return self._dispatch_on_general_path(frame, connection, now_s)
 
-    def _dispatch_generally(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> Dispatched:
+    def _dispatch_on_general_path(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> Dispatched:
         try:
             api, context, request = self._decode(frame, connection, now_s)
         except ProtocolViolation:
@@ -257,7 +257,7 @@ class Dispatcher:
             try:
                 pending = cast(PendingReply[Any], api.handle(context, request))
             except Exception as error:
-                pending = answered(answer_failure(api, context, request, error))
+                pending = immediate_reply(answer_failure(api, context, request, error))
         return Dispatched(api, context, request, pending)
 
     def _decode(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> tuple[Api, RequestContext, Any]:
@@ -299,7 +299,7 @@ class Dispatcher:
         return api, context, request
 
 
-def _no_more() -> Message:
+def _already_decoded() -> Message:
     raise AssertionError("a request is decoded once")
 
 

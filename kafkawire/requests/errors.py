@@ -234,14 +234,14 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
 MESSAGE_MAX_CHARACTERS: Final = 8_000
 
 # Raised before there is a listener, or without a request: clients never see these errors.
-NEVER_TOLD: Final = frozenset(
+NEVER_SENT: Final = frozenset(
     {
         log.StoreRefused,
         control.CannotStart,
         control.MetadataRolledBack,
         control.AcceptanceRefused,
         control.TransferRefused,
-        control.NotFollowedSo,
+        control.NotFollowedInEpoch,
     }
 )
 

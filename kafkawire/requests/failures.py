@@ -31,20 +31,20 @@ class FailureLog:
     """Log of failures with tracebacks, limited per minute. The next line tells how many were left out."""
 
     def __init__(self) -> None:
-        self._begin_s = -inf
+        self._minute_start_s = -inf
         self._logged = 0
-        self._untold = 0
+        self._unlogged = 0
 
     def note(self, error: Exception, now_s: float, **facts: object) -> None:
         """Log a failure at `now_s`, on any clock."""
-        if now_s - self._begin_s >= MINUTE_S:
-            self._begin_s, self._logged = now_s, 0
+        if now_s - self._minute_start_s >= MINUTE_S:
+            self._minute_start_s, self._logged = now_s, 0
         if self._logged == LOGGED_PER_MINUTE_MAX:
-            self._untold += 1
+            self._unlogged += 1
             return
-        _log.error("request failed", exc_info=error, untold=self._untold, **facts)
+        _log.error("request failed", exc_info=error, untold=self._unlogged, **facts)
         self._logged += 1
-        self._untold = 0
+        self._unlogged = 0
 
 
 def answer_failure(api: Api, context: RequestContext, request: Any, error: Exception) -> Response:

@@ -15,20 +15,18 @@ from coordinator.errors import GroupError
 from kafkawire.requests.errors import ErrorCode, error_code_of
 
 if TYPE_CHECKING:
-    from coordinator.api import Pending
-    from kafkawire.requests.settleable import Settleable
+    from coordinator.api import Future
+    from engine.api import AnyFuture
 
 ResponseT = TypeVar("ResponseT")
 
 
 class PendingReply(Generic[ResponseT]):
-    """A response that is made when all its futures are settled; a `kafkawire.requests.settleable.Settleable`."""
+    """A response that is made when all its futures are settled; a `engine.api.AnyFuture`."""
 
     __slots__ = ("_callback", "_open", "_respond", "deadline_s")
 
-    def __init__(
-        self, pending: Iterable[Settleable], respond: Callable[[], ResponseT], deadline_s: float = inf
-    ) -> None:
+    def __init__(self, pending: Iterable[AnyFuture], respond: Callable[[], ResponseT], deadline_s: float = inf) -> None:
         """`respond` is called once: when all of `pending` are settled, or from `deadline_s` on (trio's clock)."""
         self._respond = respond
         self.deadline_s = deadline_s
@@ -44,7 +42,7 @@ class PendingReply(Generic[ResponseT]):
         return not self._open
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """See `Settleable`. The deadline does not call the callback."""
+        """See `AnyFuture`. The deadline does not call the callback."""
         self._callback = callback
 
     def call_when_released(self, callback: Callable[[], None]) -> None:
@@ -67,12 +65,12 @@ class PendingReply(Generic[ResponseT]):
             callback()
 
 
-def answered(response: ResponseT) -> PendingReply[ResponseT]:
+def immediate_reply(response: ResponseT) -> PendingReply[ResponseT]:
     """The reply of a request that waits for nothing."""
     return PendingReply((), lambda: response)
 
 
-def code_of(pending: Pending[Any]) -> ErrorCode:
+def code_of(pending: Future[Any]) -> ErrorCode:
     """Error code of a settled future."""
     try:
         pending.result()
@@ -87,8 +85,8 @@ class Row(Protocol):
     error_code: int
 
 
-def tell_refusals(rows: Sequence[Row], outcomes: Sequence[GroupError | None]) -> None:
+def set_error_codes(rows: Sequence[Row], outcomes: Sequence[GroupError | None]) -> None:
     """Set the error codes of the rows whose outcome is an error."""
-    for row, refused in zip(rows, outcomes, strict=True):
-        if refused is not None:
-            row.error_code = error_code_of(refused)
+    for row, error in zip(rows, outcomes, strict=True):
+        if error is not None:
+            row.error_code = error_code_of(error)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from engine.api import FileRange
-from kafkawire.requests.settleable import Settleable
+from engine.api import AnyFuture, FileRange
 from kafkawire.wire.connection_info import ConnectionInfo
 
 Segment = bytes | bytearray | memoryview | FileRange
 Reply = Sequence[Segment] | None
 
 
-class StartedRequest(Settleable, Protocol):
+class StartedRequest(AnyFuture, Protocol):
     """A request that was started in the order of its connection; settled when there is a reply.
 
     A two-stage request has taken effect in its order and settles by itself; the next request starts meanwhile. Any

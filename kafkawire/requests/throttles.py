@@ -37,11 +37,11 @@ class Throttle:
         """Whether the topic names this broker's replica of the partition."""
         return bool(named) and (EVERY_REPLICA in named or (partition, self._broker_id) in named)
 
-    def holds(self, named: ReplicaNames, partition: int) -> bool:
+    def must_wait(self, named: ReplicaNames, partition: int) -> bool:
         """Whether the replica, which is not in sync, has to wait before it copies more."""
         return self.covers(named, partition) and self.is_exceeded
 
-    def copied(self, named: ReplicaNames, partition: int, size_bytes: int) -> None:
+    def count_copied(self, named: ReplicaNames, partition: int, size_bytes: int) -> None:
         """Count copied bytes, if the replica is covered."""
         if self.covers(named, partition):
             self.note(size_bytes)

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coordinator.api import NO_LEADER
-from engine.api import NO_EPOCH, TopicPartition
+from engine.api import NO_EPOCH, TopicIdPartition
 from engine.errors import EngineError
 from kafkawire.requests.context import Operation, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
@@ -61,7 +61,7 @@ def find_log(store: PartitionStore, topic: TopicInfo, partition: int) -> Partiti
     if not 0 <= partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
-        return store.get(TopicPartition(topic.topic_id, topic.name, partition))
+        return store.get(TopicIdPartition(topic.topic_id, topic.name, partition))
     except EngineError as error:
         return error_code_of(error)
 

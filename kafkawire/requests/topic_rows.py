@@ -20,7 +20,7 @@ from kafkawire.wire.plans import element_encoder
 if TYPE_CHECKING:
     from coordinator.api import PartitionState, TopicInfo
 
-    Key = tuple[str, "Sight", int]
+    Key = tuple[str, "ClientTraits", int]
 
 OPERATIONS_NOT_ASKED: Final = -(2**31)  # KIP-430
 FIRST_VERSION_WITH_LISTENER_ERROR: Final = 6
@@ -29,7 +29,7 @@ ROWS_SIZE_MAX_BYTES: Final = 32 << 20  # about a million partitions; beyond it a
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ClientTraits:
     """Part of a client that rows depend on: API version, live brokers, brokers reachable from its listener."""
 
     version: int
@@ -47,22 +47,22 @@ class TopicRows:
         self._under_way: dict[Key, trio.Event] = {}
         self.turns = trio.Lock()
 
-    def find(self, topic: TopicInfo, sight: Sight, operations: int) -> bytes | None:
+    def find(self, topic: TopicInfo, traits: ClientTraits, operations: int) -> bytes | None:
         """The kept row of the topic with these authorized operations, if any."""
-        kept = self._rows.get((topic.name, sight, operations))
+        kept = self._rows.get((topic.name, traits, operations))
         return kept[1] if kept is not None and kept[0] is topic else None
 
-    async def make(self, topic: TopicInfo, sight: Sight, operations: int) -> bytes:
+    async def make(self, topic: TopicInfo, traits: ClientTraits, operations: int) -> bytes:
         """The same row, made here unless another request is making it."""
-        key = (topic.name, sight, operations)
+        key = (topic.name, traits, operations)
         while key in self._under_way:
             await self._under_way[key].wait()
-            row = self.find(topic, sight, operations)
+            row = self.find(topic, traits, operations)
             if row is not None:
                 return row
         done = self._under_way[key] = trio.Event()
         try:
-            row = await _encode_topic(topic, sight, operations)
+            row = await _encode_topic(topic, traits, operations)
             self._keep(key, topic, row)
         finally:
             del self._under_way[key]
@@ -83,11 +83,11 @@ def encode_row(row: MetadataResponseTopic, version: int) -> bytes:
     return b"".join(element_encoder(MetadataResponse, MetadataResponseTopic, version)(row))
 
 
-async def _encode_topic(topic: TopicInfo, sight: Sight, operations: int) -> bytes:
-    encode = element_encoder(MetadataResponse, MetadataResponsePartition, sight.version)
+async def _encode_topic(topic: TopicInfo, traits: ClientTraits, operations: int) -> bytes:
+    encode = element_encoder(MetadataResponse, MetadataResponsePartition, traits.version)
     partitions = EncodedElements()
     for index, state in enumerate(topic.partitions):
-        partitions += encode(_partition_row(index, state, sight))
+        partitions += encode(_partition_row(index, state, traits))
         if len(partitions) % PARTITIONS_PER_TURN == 0:
             await trio.lowlevel.checkpoint()
     row = MetadataResponseTopic(
@@ -97,10 +97,10 @@ async def _encode_topic(topic: TopicInfo, sight: Sight, operations: int) -> byte
         partitions=partitions,
         topic_authorized_operations=operations,
     )
-    return encode_row(row, sight.version)
+    return encode_row(row, traits.version)
 
 
-def _partition_row(index: int, state: PartitionState, sight: Sight) -> MetadataResponsePartition:
+def _partition_row(index: int, state: PartitionState, traits: ClientTraits) -> MetadataResponsePartition:
     """Row of a partition.
 
     If its leader lacks the client's listener: LISTENER_NOT_FOUND, before v6 LEADER_NOT_AVAILABLE.
@@ -111,10 +111,10 @@ def _partition_row(index: int, state: PartitionState, sight: Sight) -> MetadataR
         leader_epoch=state.leader_epoch,
         replica_nodes=list(state.replicas),
         isr_nodes=list(state.isr),
-        offline_replicas=[one for one in state.replicas if one not in sight.live or one in state.offline],
+        offline_replicas=[one for one in state.replicas if one not in traits.live or one in state.offline],
     )
-    if state.leader not in sight.reachable:
-        known_listener = state.leader not in sight.live or sight.version < FIRST_VERSION_WITH_LISTENER_ERROR
+    if state.leader not in traits.reachable:
+        known_listener = state.leader not in traits.live or traits.version < FIRST_VERSION_WITH_LISTENER_ERROR
         row.error_code = ErrorCode.LEADER_NOT_AVAILABLE if known_listener else ErrorCode.LISTENER_NOT_FOUND
         row.leader_id = NO_LEADER
     return row

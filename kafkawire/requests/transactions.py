@@ -12,7 +12,7 @@ from kafkawire.requests.errors import ErrorCode, error_code_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coordinator.api import Pending
+    from coordinator.api import Future
     from coordinator.groups.api import GroupService
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -23,7 +23,7 @@ def partition_of_group(groups: GroupService, group_id: str) -> Partition:
     return Partition(OFFSETS_TOPIC, groups.partition_of(group_id))
 
 
-def code_of_transaction(pending: Pending[Any], *, knows_fenced: bool) -> ErrorCode:
+def code_of_transaction(pending: Future[Any], *, knows_fenced: bool) -> ErrorCode:
     """Error code of a settled future. A client without PRODUCER_FENCED (KIP-360) gets INVALID_PRODUCER_EPOCH."""
     try:
         pending.result()
@@ -53,11 +53,11 @@ def code_of_unverified(error: CoordinatorError, *, knows_abortable: bool) -> Err
 
 
 class Verified:
-    """Verification of one partition in a transaction; a `coordinator.api.Pending`."""
+    """Verification of one partition in a transaction; a `coordinator.api.Future`."""
 
     __slots__ = ("_verifying",)
 
-    def __init__(self, verifying: Pending[list[bool]]) -> None:
+    def __init__(self, verifying: Future[list[bool]]) -> None:
         self._verifying = verifying
 
     @property

@@ -34,7 +34,7 @@ class SaslRefused(Exception):
     """Base of the refusals; the text is for the log."""
 
 
-class OutOfPlace(SaslRefused):
+class UnexpectedRequest(SaslRefused):
     """Authentication over the wrong listener, or at the wrong time (Kafka: ILLEGAL_SASL_STATE)."""
 
 
@@ -80,12 +80,12 @@ class AcceptedLinks:
             self._credentials = Credentials.of(receiver.secret, receiver.random_bytes(SALT_SIZE_BYTES))
 
     def begin(self, connection: ConnectionInfo, mechanism: str) -> None:
-        """Begin an exchange (SaslHandshake). Raises OutOfPlace, UnknownMechanism."""
+        """Begin an exchange (SaslHandshake). Raises UnexpectedRequest, UnknownMechanism."""
         receiver = self._receiver
         if receiver is None or connection.listener_name != receiver.listener_name:
-            raise OutOfPlace("this listener has no authentication")
+            raise UnexpectedRequest("this listener has no authentication")
         if connection.principal is not None or connection in self._exchanges:
-            raise OutOfPlace("the connection has authenticated, or begun to")
+            raise UnexpectedRequest("the connection has authenticated, or begun to")
         if mechanism != MECHANISM:
             raise UnknownMechanism(mechanism)
         self._exchanges[connection] = ScramServer(self._credentials, nonce_of(receiver.random_bytes(NONCE_SIZE_BYTES)))
@@ -93,11 +93,11 @@ class AcceptedLinks:
     def answer(self, connection: ConnectionInfo, message: bytes) -> bytes:
         """Answer a message (SaslAuthenticate). After the second answer the connection is a peer connection.
 
-        Raises OutOfPlace, NotAuthenticated.
+        Raises UnexpectedRequest, NotAuthenticated.
         """
         exchange = self._exchanges.get(connection)
         if exchange is None:
-            raise OutOfPlace("the connection has sent no SaslHandshake")
+            raise UnexpectedRequest("the connection has sent no SaslHandshake")
         try:
             if not exchange.has_challenged:
                 return exchange.challenge(message)

@@ -72,8 +72,8 @@ class ScramClient:
         """`nonce` must be fresh. Names of `extensions` have two lower-case letters or more."""
         self._salted = salted
         self._nonce = nonce
-        told = [f"{name}={_escaped(value)}" for name, value in extensions.items()]
-        self._first_bare = ",".join([f"n={_escaped(user)}", f"r={nonce}", *told])
+        attributes = [f"{name}={_escaped(value)}" for name, value in extensions.items()]
+        self._first_bare = ",".join([f"n={_escaped(user)}", f"r={nonce}", *attributes])
         self._signature = b""
 
     def first(self) -> bytes:

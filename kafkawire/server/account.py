@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from kafkawire.server.byte_budget import ByteBudget
 
 if TYPE_CHECKING:
-    from kafkawire.server.hub import Hub, Visited
+    from kafkawire.server.hub import Hub, HubSession
     from kafkawire.wire.connection import ConnectionMachine, HeldFrame
     from kafkawire.wire.connection_info import ConnectionInfo
 
@@ -24,10 +24,10 @@ class Account:
 
     __slots__ = (
         "_budget",
+        "_has_own_budget",
         "_held_size_bytes",
         "_hub",
         "_info",
-        "_is_apart",
         "_large_size_bytes",
         "_machine",
         "_unanswered_size_bytes",
@@ -43,7 +43,7 @@ class Account:
         self._held_size_bytes = 0
         self._large_size_bytes = 0
         self._unanswered_size_bytes = 0
-        self._is_apart = False
+        self._has_own_budget = False
         self.is_muted = False
         self.is_paused = False
 
@@ -52,7 +52,7 @@ class Account:
         """Whether the connection is paused or muted."""
         return self.is_paused or self.is_muted
 
-    def settle(self) -> None:
+    def recount(self) -> None:
         """Count the memory that is held now, and the share of incoming large frames."""
         machine = self._machine
         self._count(machine.held_size_bytes, machine.large_size_bytes, machine.unanswered_size_bytes)
@@ -60,17 +60,17 @@ class Account:
     def release(self, held: HeldFrame) -> None:
         """Stop counting the frame of a request as memory."""
         self._machine.released(held)
-        self.settle()
+        self.recount()
 
-    def may_receive(self, session: Visited) -> bool:
+    def may_receive(self, session: HubSession) -> bool:
         """Whether more may be received, into the buffer of a large frame if the next bytes belong to one.
 
         If not, the hub visits the session again when it may.
         """
         if self.is_held_back:
             return False
-        if self._info.is_peer and not self._is_apart:
-            self._move(ByteBudget(PEER_MAX_BYTES))
+        if self._info.is_peer and not self._has_own_budget:
+            self._switch_budget(ByteBudget(PEER_MAX_BYTES))
         if (self._machine.wants_large_buffer or self._budget.is_exhausted) and not self.is_admitted():
             self.is_paused = True
             self._hub.pause(session)
@@ -84,10 +84,10 @@ class Account:
 
     def is_admitted(self) -> bool:
         """Whether the budget admits the next bytes. The memory of a large frame is counted first."""
-        self.settle()
+        self.recount()
         return self._budget.admits(self, is_large=self._machine.wants_large_buffer)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resume reading the connection."""
         self.is_paused = self.is_muted = False
         self._machine.reading_resumed(self._hub.now_s)
@@ -95,19 +95,19 @@ class Account:
     def close(self) -> None:
         """Count nothing any more: the connection has ended."""
         self._count(0, 0, 0)
-        self._budget.has_finished(self)
+        self._budget.note_finished(self)
 
     def _waits_for_acks(self) -> bool:
         """Whether to mute until a Produce is answered.
 
         A large frame is received to its end, because its deadline runs.
         """
-        return self._machine.awaits_acks and not self._machine.large_size_bytes and not self._is_apart
+        return self._machine.awaits_acks and not self._machine.large_size_bytes and not self._has_own_budget
 
-    def _move(self, budget: ByteBudget) -> None:
+    def _switch_budget(self, budget: ByteBudget) -> None:
         self.close()
-        self._budget, self._is_apart = budget, True
-        self.settle()
+        self._budget, self._has_own_budget = budget, True
+        self.recount()
 
     def _count(self, held_size_bytes: int, large_size_bytes: int, unanswered_size_bytes: int) -> None:
         budget = self._budget
@@ -121,4 +121,4 @@ class Account:
             budget.large_size_bytes += large_size_bytes - self._large_size_bytes
             self._large_size_bytes = large_size_bytes
             if not large_size_bytes:
-                budget.has_finished(self)
+                budget.note_finished(self)

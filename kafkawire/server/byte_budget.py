@@ -71,12 +71,12 @@ class ByteBudget:
         return self.replies_size_bytes > self._replies_limit_size_bytes
 
     def _may_finish(self, owner: object) -> bool:
-        """Whether the large frame of `owner` may grow beyond the limit. It may until `has_finished`."""
+        """Whether the large frame of `owner` may grow beyond the limit. It may until `note_finished`."""
         if self._finishing is None:
             self._finishing = owner
         return self._finishing is owner
 
-    def has_finished(self, owner: object) -> None:
+    def note_finished(self, owner: object) -> None:
         """End the permission of `owner`: its frame is whole, or its connection has ended."""
         if self._finishing is owner:
             self._finishing = None

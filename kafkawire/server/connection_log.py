@@ -11,7 +11,7 @@ from kafkawire.wire.connection_info import ConnectionInfo
 
 MAX_LOGGED_CHARACTERS: Final = 200
 # Reasons that are logged when they end a connection. A peer that leaves is not logged.
-_TOLD: Final = frozenset(
+_LOGGED_REASONS: Final = frozenset(
     {
         CloseReason.HALF_FRAME,
         CloseReason.NO_ROOM,
@@ -23,18 +23,18 @@ _TOLD: Final = frozenset(
 _log = structlog.get_logger(__name__)
 
 
-def tell_end(info: ConnectionInfo, reason: CloseReason, detail: str) -> None:
+def log_end(info: ConnectionInfo, reason: CloseReason, detail: str) -> None:
     """Log the end of a connection, if its reason is worth a line."""
-    if reason in _TOLD:
-        tell(info, reason, detail)
+    if reason in _LOGGED_REASONS:
+        log_close(info, reason, detail)
 
 
-def tell(info: ConnectionInfo, reason: CloseReason, detail: str) -> None:
+def log_close(info: ConnectionInfo, reason: CloseReason, detail: str) -> None:
     """Log why a connection ends or will end."""
     _log.info(f"connection closed: {reason.value}", detail=printable(detail), **_identity(info))
 
 
-def tell_failure(info: ConnectionInfo) -> None:
+def log_failure(info: ConnectionInfo) -> None:
     """Log a failed handler, with the traceback of the exception that is being handled."""
     _log.exception("connection closed: handler failed", **_identity(info))
 

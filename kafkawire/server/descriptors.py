@@ -19,14 +19,14 @@ class Descriptors(NamedTuple):
     connections_max: int
 
     @classmethod
-    def shared_out(cls, count: int) -> Descriptors:
+    def divide(cls, count: int) -> Descriptors:
         """Divide `count` descriptors; half of them are for segments."""
         return cls(count // 2, count - count // 2 - min(count // 4, RESERVED_MAX))
 
     @classmethod
     def of_this_process(cls) -> Descriptors:
         """Divide the descriptors that the process may have now."""
-        return cls.shared_out(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        return cls.divide(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-PLENTY: Final = Descriptors.shared_out(1 << 20)
+PLENTY: Final = Descriptors.divide(1 << 20)

@@ -28,7 +28,7 @@ RECEIVED_PER_TURN_SIZE_BYTES: Final = 768 * 1024  # by all sessions together: ab
 RECEIVED_PER_VISIT_SIZE_BYTES: Final = 64 * 1024  # by each session, however many there are
 
 
-class Visited(Watcher, Protocol):
+class HubSession(Watcher, Protocol):
     """A connection, as the hub sees it."""
 
     def resume(self) -> bool:
@@ -48,28 +48,28 @@ class Host(Protocol):
     def spawn(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Start a task."""
 
-    def is_busy(self, session: Any) -> None:
+    def note_busy(self, session: Any) -> None:
         """Watch a session that has work under way, so that its deadlines are checked."""
 
-    def has_ended(self, session: Any) -> None:
+    def note_ended(self, session: Any) -> None:
         """Forget a session that has ended. Called once."""
 
 
 class Rounds(Protocol):
     """Commit batches of the requests of a turn; implemented by `engine.store.SegmentStore`."""
 
-    def hold_rounds(self) -> None:
+    def hold_commit_batches(self) -> None:
         """Wake no writer for appends from now on."""
 
-    def write_rounds(self) -> None:
+    def write_commit_batches(self) -> None:
         """Write the held appends now, unless they have to wait. Their futures are settled before this returns."""
 
 
 class NoRounds:
     """Commit batches of a server whose requests write nothing."""
 
-    def hold_rounds(self) -> None: ...
-    def write_rounds(self) -> None: ...
+    def hold_commit_batches(self) -> None: ...
+    def write_commit_batches(self) -> None: ...
 
 
 class Hub:
@@ -92,10 +92,10 @@ class Hub:
         self.receive_max_size_bytes = RECEIVED_PER_TURN_SIZE_BYTES  # in one visit of this turn
         self._ends_left = ENDS_PER_TURN
         self._ready: dict[Watcher, None] = {}  # dicts keep their order: simulations must repeat
-        self._late: dict[Watcher, int] = {}
-        self._paused: dict[Visited, None] = {}
-        self._muted: dict[Visited, None] = {}
-        self._slow: dict[Visited, int] = {}  # bytes of unread replies, in the order in which they began
+        self._deferred: dict[Watcher, int] = {}
+        self._paused: dict[HubSession, None] = {}
+        self._muted: dict[HubSession, None] = {}
+        self._slow: dict[HubSession, int] = {}  # bytes of unread replies, in the order in which they began
         self._idle = trio.lowlevel.ParkingLot()  # of the task that waits for noted events
         self._is_woken = False
         self._is_collecting = False  # replies that become ready are sent in this turn
@@ -110,21 +110,21 @@ class Hub:
 
     def defer(self, session: Watcher, events: int = 0) -> None:
         """Visit a session in the next turn, because it has more work than this turn allows."""
-        self._late[session] = self._late.get(session, 0) | events
+        self._deferred[session] = self._deferred.get(session, 0) | events
         self.wake()
 
-    def pause(self, session: Visited) -> None:
+    def pause(self, session: HubSession) -> None:
         """Pause a session until the budget admits it again."""
         self._paused[session] = None
         self.stats.pauses += 1
         self.stats.connections_paused = len(self._paused)
 
-    def mute(self, session: Visited) -> None:
+    def mute(self, session: HubSession) -> None:
         """Mute a session until it has no Produce in flight, or the budget is not crowded."""
         self._muted[session] = None
         self.stats.connections_muted = len(self._muted)
 
-    def unmute(self, session: Visited) -> None:
+    def unmute(self, session: HubSession) -> None:
         """Unmute a session, whose reading then resumes."""
         self._muted.pop(session, None)
         self.stats.connections_muted = len(self._muted)
@@ -135,7 +135,7 @@ class Hub:
         if self._paused:
             self.wake()
 
-    def hold_replies(self, session: Visited, size_bytes: int) -> None:
+    def hold_replies(self, session: HubSession, size_bytes: int) -> None:
         """Count unread replies of a session. If all are too many, evict the session that has held them longest."""
         self.budget.replies_size_bytes += size_bytes - self._slow.get(session, 0)
         if size_bytes:
@@ -150,10 +150,10 @@ class Hub:
         self._ends_left -= 1
         return self._ends_left >= 0
 
-    def forget(self, session: Visited) -> None:
+    def forget(self, session: HubSession) -> None:
         """Forget a session that has ended."""
         self._ready.pop(session, None)
-        self._late.pop(session, None)
+        self._deferred.pop(session, None)
         self._paused.pop(session, None)
         self._muted.pop(session, None)
         self.stats.connections_paused, self.stats.connections_muted = len(self._paused), len(self._muted)
@@ -206,13 +206,13 @@ class Hub:
         share = RECEIVED_PER_TURN_SIZE_BYTES // (len(found) or 1)
         self.receive_max_size_bytes = max(RECEIVED_PER_VISIT_SIZE_BYTES, share)
         self._is_collecting = True
-        self._rounds.hold_rounds()
+        self._rounds.hold_commit_batches()
         served = self._visit(found)
-        self._rounds.write_rounds()
+        self._rounds.write_commit_batches()
         self._is_collecting = False
         served.update(self._answer_ready())
         for session in served:
-            session.settle()
+            session.end_turn()
         if self._paused:
             self._resume_paused()
         while self._muted and not self.budget.is_crowded:
@@ -222,7 +222,7 @@ class Hub:
 
     def _take(self) -> dict[Watcher, int]:
         """Sessions with work; those deferred by an earlier turn come first."""
-        found, self._late = self._late, {}
+        found, self._deferred = self._deferred, {}
         for session, events in self.poller.take():
             found[session] = found.get(session, 0) | events
         return found

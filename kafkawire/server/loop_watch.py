@@ -13,7 +13,7 @@ import trio
 
 from engine.stats import Durations
 
-LOOK_EVERY_S: Final = 0.1
+SAMPLE_EVERY_S: Final = 0.1
 WORK_OVER_S: Final = 10.0
 
 
@@ -22,17 +22,17 @@ class LoopWatch:
 
     def __init__(self, thread_time_s: Callable[[], float] = time.thread_time) -> None:
         self._thread_time_s = thread_time_s
-        self._begun = (0.0, 0.0)
+        self._period_start = (0.0, 0.0)
         self.lag = Durations()
         self.busy_s = 0.0
         self.idle_ratio = 1.0
 
     async def run(self) -> None:
         """Sample until cancelled."""
-        self._begun = (trio.current_time(), self._thread_time_s())
+        self._period_start = (trio.current_time(), self._thread_time_s())
         due_s = trio.current_time()
         while True:
-            due_s += LOOK_EVERY_S
+            due_s += SAMPLE_EVERY_S
             await trio.sleep_until(due_s)
             now_s = trio.current_time()
             self.lag.note(now_s - due_s)
@@ -40,8 +40,8 @@ class LoopWatch:
             self._count_work(now_s)
 
     def _count_work(self, now_s: float) -> None:
-        begun_s, busy_s = self._begun
+        start_s, busy_s = self._period_start
         self.busy_s = self._thread_time_s()
-        if now_s - begun_s >= WORK_OVER_S:
-            self.idle_ratio = max(0.0, 1.0 - (self.busy_s - busy_s) / (now_s - begun_s))
-            self._begun = (now_s, self.busy_s)
+        if now_s - start_s >= WORK_OVER_S:
+            self.idle_ratio = max(0.0, 1.0 - (self.busy_s - busy_s) / (now_s - start_s))
+            self._period_start = (now_s, self.busy_s)

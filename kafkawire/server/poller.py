@@ -30,7 +30,7 @@ class Watcher(Protocol):
     def answer(self) -> None:
         """Send replies that are ready."""
 
-    def settle(self) -> None:
+    def end_turn(self) -> None:
         """Update accounts, at the end of a turn in which the watcher was visited or answered."""
 
 
@@ -89,26 +89,26 @@ class SelectorPoller:
         return descriptor
 
     def register(self, descriptor: int, events: int, /) -> None:
-        self._selector.register(descriptor, _of_selectors(events))
+        self._selector.register(descriptor, _to_selectors(events))
 
     def modify(self, descriptor: int, events: int, /) -> None:
-        self._selector.modify(descriptor, _of_selectors(events))
+        self._selector.modify(descriptor, _to_selectors(events))
 
     def unregister(self, descriptor: int, /) -> None:
         self._selector.unregister(descriptor)
 
     def poll(self) -> Iterable[tuple[int, int]]:
-        return [(key.fd, _ours(events)) for key, events in self._selector.select(0)]
+        return [(key.fd, _from_selectors(events)) for key, events in self._selector.select(0)]
 
     def close(self) -> None:
         self._selector.close()
 
 
-def _of_selectors(events: int) -> int:
+def _to_selectors(events: int) -> int:
     return (selectors.EVENT_READ if events & READ else 0) | (selectors.EVENT_WRITE if events & WRITE else 0)
 
 
-def _ours(events: int) -> int:
+def _from_selectors(events: int) -> int:
     return (READ if events & selectors.EVENT_READ else 0) | (WRITE if events & selectors.EVENT_WRITE else 0)
 
 

@@ -14,7 +14,7 @@ INTERVAL_S: Final = 1.0  # maximum delay of a deadline
 CHECKS_PER_TURN: Final = 256  # before other tasks run
 
 
-class Mortal(Protocol):
+class WatchedConnection(Protocol):
     """A connection, as the reaper sees it."""
 
     idle_bucket: int  # set by the reaper: the second of the next check while idle
@@ -38,19 +38,19 @@ class Reaper:
     """Connections to check, and the times of their checks."""
 
     def __init__(self) -> None:
-        self._busy: dict[Mortal, None] = {}
-        self._idle: dict[int, dict[Mortal, None]] = {}  # by the second of the next check
+        self._busy: dict[WatchedConnection, None] = {}
+        self._idle: dict[int, dict[WatchedConnection, None]] = {}  # by the second of the next check
         self._next_bucket = 0
 
-    def watch(self, one: Mortal) -> None:
+    def watch(self, one: WatchedConnection) -> None:
         """Check a new or busy connection each second."""
         self._busy[one] = None
         one.is_watched = True
 
-    def forget(self, one: Mortal) -> None:
+    def forget(self, one: WatchedConnection) -> None:
         """Forget a connection that has ended."""
         self._busy.pop(one, None)
-        self._take_out(one)
+        self._remove_idle(one)
 
     async def run(self) -> None:
         """Check connections until cancelled."""
@@ -63,14 +63,14 @@ class Reaper:
                 if number % CHECKS_PER_TURN == 0:
                     await trio.lowlevel.checkpoint()
 
-    def _due(self, now_s: float) -> list[Mortal]:
-        found: list[Mortal] = []
+    def _due(self, now_s: float) -> list[WatchedConnection]:
+        found: list[WatchedConnection] = []
         while self._next_bucket <= now_s:
             found += self._idle.pop(self._next_bucket, ())
             self._next_bucket += 1
         return found
 
-    def _check(self, one: Mortal, now_s: float) -> None:
+    def _check(self, one: WatchedConnection, now_s: float) -> None:
         if not one.has_ended:  # during the checks of others
             one.check(now_s)
         self.forget(one)
@@ -83,7 +83,7 @@ class Reaper:
         one.idle_bucket = max(int(one.idle_until_s) + 1, self._next_bucket)
         self._idle.setdefault(one.idle_bucket, {})[one] = None
 
-    def _take_out(self, one: Mortal) -> None:
+    def _remove_idle(self, one: WatchedConnection) -> None:
         bucket = self._idle.get(one.idle_bucket)
         if bucket is not None:
             bucket.pop(one, None)

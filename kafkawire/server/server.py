@@ -158,10 +158,10 @@ class _Server:
         assert self._tasks is not None
         self._tasks.start_soon(work, *arguments)
 
-    def is_busy(self, session: Session) -> None:
+    def note_busy(self, session: Session) -> None:
         self._reaper.watch(session)
 
-    def has_ended(self, session: Session) -> None:
+    def note_ended(self, session: Session) -> None:
         host = session.info.peer_host
         self._reaper.forget(session)
         del self._sessions[session]

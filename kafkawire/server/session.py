@@ -18,7 +18,7 @@ from typing import Final
 
 from kafkawire.requests.started import RequestStarter, Segment
 from kafkawire.server.account import Account
-from kafkawire.server.connection_log import tell, tell_end, tell_failure
+from kafkawire.server.connection_log import log_close, log_end, log_failure
 from kafkawire.server.hub import Host, Hub
 from kafkawire.server.outgoing import Outgoing
 from kafkawire.server.pipeline import Pipeline
@@ -47,11 +47,11 @@ class Session:
         "_host",
         "_hub",
         "_is_broken",
-        "_leaving",
         "_linger_until_s",
         "_machine",
         "_outgoing",
         "_pipeline",
+        "_requests_sending",
         "_starter",
         "_transport",
         "_violation",
@@ -83,7 +83,7 @@ class Session:
         self._pipeline = Pipeline(info, host.spawn, partial(hub.note_ready, self))
         self._outgoing = Outgoing(transport, hub.stats)
         self._watched_events = 0
-        self._leaving = 0  # requests whose replies are being sent
+        self._requests_sending = 0  # requests whose replies are being sent
         self._account = Account(hub, self._machine, info)
         self._violation: ProtocolViolation | None = None  # ends the connection behind the replies that leave
         self._is_broken = False  # sending has failed
@@ -96,7 +96,7 @@ class Session:
         self._watch(READ)
 
     def visit(self, events: int) -> None:
-        """Do all work that is possible now; `settle` follows."""
+        """Do all work that is possible now; `end_turn` follows."""
         if self.close_reason is not None:
             return
         try:
@@ -113,16 +113,16 @@ class Session:
             if not self._pipeline.is_quiet or self._machine.is_ending or events & WRITE:
                 self._answer_all(is_late=is_late)
         except Exception:
-            self._failed()
+            self._close_failed()
 
     def answer(self) -> None:
-        """Send ready replies, and start requests that have room then; `settle` follows."""
+        """Send ready replies, and start requests that have room then; `end_turn` follows."""
         if self.close_reason is not None:
             return
         try:
             self._answer_all()
         except Exception:
-            self._failed()
+            self._close_failed()
 
     def _answer_all(self, *, is_late: bool = False) -> None:
         """Answer and start in turns, as long as each enables the other."""
@@ -139,14 +139,14 @@ class Session:
         """Resume reading if the budget admits it. Return whether it does."""
         if not self._account.is_admitted():
             return False
-        self._account.go_on()
+        self._account.resume()
         self.visit(0)
-        self.settle()
+        self.end_turn()
         return True
 
     def unmute(self) -> None:
         """Resume reading: the budget is not crowded, or the last reply has left."""
-        self._account.go_on()
+        self._account.resume()
         self._hub.defer(self, READ)
 
     def evict(self) -> None:
@@ -158,7 +158,7 @@ class Session:
         self._machine.refuse(CloseReason.SHUTDOWN, self._hub.now_s)
         self.info.end_long_poll()
         self.visit(0)
-        self.settle()
+        self.end_turn()
 
     def check(self, now_s: float) -> None:
         """Check deadlines; called by the reaper."""
@@ -191,7 +191,7 @@ class Session:
         if self.close_reason is not None:
             return
         self.close_reason = reason
-        tell_end(self.info, reason, detail)
+        log_end(self.info, reason, detail)
         self._transport.close()
         self._pipeline.clear()
         self._outgoing.drop()
@@ -199,7 +199,7 @@ class Session:
         self._hub.hold_replies(self, 0)
         self._hub.forget(self)
         self._hub.stats.closed[reason] += 1
-        self._host.has_ended(self)
+        self._host.note_ended(self)
 
     # Receiving
 
@@ -221,7 +221,7 @@ class Session:
                 self._is_broken = True
             if not size_bytes:
                 if size_bytes == 0:
-                    self._peer_has_left()
+                    self._note_peer_left()
                 break
             self._hub.stats.received_size_bytes += size_bytes
             self._machine.received(size_bytes, self._hub.now_s)
@@ -234,7 +234,7 @@ class Session:
     def _may_receive(self) -> bool:
         return self._machine.may_read and self._account.may_receive(self)
 
-    def _peer_has_left(self) -> None:
+    def _note_peer_left(self) -> None:
         """Handle the end of the peer's stream. Its requests still count, as in Kafka."""
         self._machine.peer_left(self._hub.now_s)
         self.info.end_long_poll()
@@ -242,7 +242,7 @@ class Session:
             self._pipeline.abandon()
             if self._outgoing.is_blocked:
                 self._outgoing.drop()
-                self._have_left()
+                self._note_replies_sent()
 
     def _discard(self) -> None:
         """Receive and ignore bytes after the last request: if they stayed unread, the system would drop replies."""
@@ -267,7 +267,7 @@ class Session:
                 started = self._starter.dispatch(frame, self.info, hub.now_s)
                 held = machine.started(size_bytes if started.holds_frame else 0, two_stage=started.two_stage)
                 if held.size_bytes:
-                    started.call_when_released(partial(self._released, held))
+                    started.call_when_released(partial(self._release_frame, held))
                 self._pipeline.add(started)
                 hub.stats.requests += 1
         except (FramingError, ProtocolViolation) as error:
@@ -277,7 +277,7 @@ class Session:
         hub.defer(self)
         return True
 
-    def _released(self, held: HeldFrame) -> None:
+    def _release_frame(self, held: HeldFrame) -> None:
         """Count the frame of a request no longer, so that others may receive as much."""
         if self.close_reason is None:
             self._account.release(held)
@@ -290,14 +290,14 @@ class Session:
         answers = self._pipeline.answers(self._hub.now_s)
         if answers is None:
             return False
-        self._leaving = answers.requests
+        self._requests_sending = answers.requests
         self._violation = answers.violation or self.info.violation
         self._hub.replies_left -= answers.replies
         self._hub.stats.replies += answers.replies
         if answers.segments and not self._is_broken:
             self._send(answers.segments)
         else:
-            self._have_left()
+            self._note_replies_sent()
         return not self._outgoing.is_blocked
 
     # Sending
@@ -324,12 +324,12 @@ class Session:
         if (outgoing.is_blocked or was_blocked) and not self.info.is_peer:
             hub.hold_replies(self, outgoing.held_size_bytes)
         if not outgoing.is_blocked:
-            self._have_left()
+            self._note_replies_sent()
 
-    def _have_left(self) -> None:
+    def _note_replies_sent(self) -> None:
         """Note that all replies on their way have left: as many requests have room."""
-        self._machine.finished(self._hub.now_s, self._leaving)
-        self._leaving = 0
+        self._machine.finished(self._hub.now_s, self._requests_sending)
+        self._requests_sending = 0
         if self._account.is_muted and not self._machine.awaits_acks:
             self._hub.unmute(self)
         if self._violation is not None:
@@ -367,25 +367,25 @@ class Session:
     def _refuse(self, error: FramingError | ProtocolViolation) -> None:
         """Refuse input that breaks the protocol. Earlier requests are answered, then the connection closes."""
         reason = CloseReason.FRAME_SIZE if isinstance(error, FramingError) else CloseReason.PROTOCOL_VIOLATION
-        tell(self.info, reason, str(error))
+        log_close(self.info, reason, str(error))
         self._machine.refuse(reason, self._hub.now_s)
 
-    def _failed(self) -> None:
-        tell_failure(self.info)
+    def _close_failed(self) -> None:
+        log_failure(self.info)
         self.close(CloseReason.HANDLER_FAILED)
 
     # Accounts
 
-    def settle(self) -> None:
+    def end_turn(self) -> None:
         """Report held memory to the budget, wanted events to the poller, and work under way to the server."""
         if self.close_reason is None:
             try:
-                self._settle()
+                self._end_turn()
             except Exception:
-                self._failed()
+                self._close_failed()
 
-    def _settle(self) -> None:
-        self._account.settle()
+    def _end_turn(self) -> None:
+        self._account.recount()
         if self._linger_until_s is not None:
             events = READ
         else:
@@ -395,7 +395,7 @@ class Session:
         if events != self._watched_events:
             self._watch(events)
         if not (self.is_watched or self.is_idle):
-            self._host.is_busy(self)
+            self._host.note_busy(self)
 
     def _watch(self, events: int) -> None:
         self._transport.watch(self._hub.poller, self, events)

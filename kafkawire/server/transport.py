@@ -157,14 +157,14 @@ class SocketTransport:
                     rest.extendleft(reversed(list(read_slices(first))))
                     continue
                 sent = self._send_file(descriptor, first.position, min(first.size_bytes, room_bytes))
-                whole = min(first.size_bytes, room_bytes)
+                wanted_bytes = min(first.size_bytes, room_bytes)
             else:
                 run = _memory_in_front(rest)
                 sent = self._send_vector(run, socket.MSG_MORE if len(run) < len(rest) else 0)
-                whole = sum(map(len, run))
+                wanted_bytes = sum(map(len, run))
             room_bytes -= sent
             _drop(rest, sent)
-            if sent < whole:
+            if sent < wanted_bytes:
                 break
         return rest
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from engine.api import PartitionLog, TopicPartition
+from engine.api import PartitionLog, TopicIdPartition
 from engine.batches.batch import Record, build_batch
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.testing import EPOCH_MS, Client, MemoryDeps, OpenBroker, open_broker
@@ -37,16 +37,16 @@ class Cold:
     client: Client
 
     @property
-    def world(self) -> MemoryDeps:
-        return self.opened.world
+    def deps(self) -> MemoryDeps:
+        return self.opened.deps
 
     @property
     def gets(self) -> int:
-        return self.world.objects.requests[Operation.GET]
+        return self.deps.objects.requests[Operation.GET]
 
     def log(self, topic: str = COLD, partition: int = 0) -> PartitionLog:
         topic_id = self.opened.broker.coordinator.image.topics[topic].topic_id
-        return self.opened.broker.store.get(TopicPartition(topic_id, topic, partition))
+        return self.opened.broker.store.get(TopicIdPartition(topic_id, topic, partition))
 
     def read_with(self, fault: Fault = HEALTHY, partition: int | None = None) -> None:
         """Inject a fault into each GET of a segment, of that partition or of any."""
@@ -55,7 +55,7 @@ class Cold:
             is_wanted = operation is Operation.GET and is_segment(key) and partition in (None, int(key.split("/")[3]))
             return fault if is_wanted else HEALTHY
 
-        self.world.objects.fault = decide
+        self.deps.objects.fault = decide
 
     async def append(self, topic: str, partition: int, value: bytes, at_s: int = 0, key: bytes | None = None) -> None:
         records = memoryview(build_batch([Record(key, value, EPOCH_MS + 1000 * at_s)]))
@@ -89,12 +89,12 @@ def rows(reply: Any) -> dict[tuple[str, int], Any]:
 
 @asynccontextmanager
 async def cold_broker(
-    partitions: int = 1, segments: int = 1, world: MemoryDeps | None = None, /, cache: str = "", **configs: str
+    partitions: int = 1, segments: int = 1, deps: MemoryDeps | None = None, /, cache: str = "", **configs: str
 ) -> AsyncIterator[Cold]:
     """A broker with so many cold segments in each partition of COLD. Each has one record: record n has the time of
     second n, and the key n modulo 2. WARM has one record."""
     cached = {"tier_cache_size_bytes": cache} if cache else {}
-    async with open_broker(world, **SETTINGS, **cached) as opened:
+    async with open_broker(deps, **SETTINGS, **cached) as opened:
         cold = Cold(opened, opened.connect())
         given = {"remote.storage.enable": "true", "segment.bytes": str(1 << 20), "local.retention.bytes": "1"}
         create = opened.broker.coordinator.create_topic

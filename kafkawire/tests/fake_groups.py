@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from coordinator.api import Pending
+from coordinator.api import Future
 from coordinator.errors import CoordinatorError, GroupError
 from coordinator.groups.api import (
     DEFAULT_RETENTION_MS,
@@ -43,7 +43,7 @@ CALLS = (
 
 
 class Promise(Generic[T]):
-    """A `Pending` that a test settles."""
+    """A `Future` that a test settles."""
 
     def __init__(self) -> None:
         self._outcome: T | CoordinatorError | None = None
@@ -85,7 +85,7 @@ class FakeGroups:
     asked: list[Promise[Any]] = field(default_factory=list)
     coordinator: int | GroupError = 1
 
-    def _ask(self, call: str, *arguments: Any) -> Pending[Any]:
+    def _ask(self, call: str, *arguments: Any) -> Future[Any]:
         self.calls.append((call, *arguments))
         promise: Promise[Any] = Promise()
         self.asked.append(promise)
@@ -103,18 +103,18 @@ class FakeGroups:
             raise self.coordinator
         return self.coordinator
 
-    def join(self, group_id: str, join: Join) -> Pending[Joined]:
+    def join(self, group_id: str, join: Join) -> Future[Joined]:
         return self._ask("join", group_id, join)
 
     def sync(
         self, group_id: str, claim: Claim, protocol: tuple[str | None, str | None], assignments: Mapping[str, bytes]
-    ) -> Pending[Synced]:
+    ) -> Future[Synced]:
         return self._ask("sync", group_id, claim, protocol, assignments)
 
-    def heartbeat(self, group_id: str, claim: Claim) -> Pending[None]:
+    def heartbeat(self, group_id: str, claim: Claim) -> Future[None]:
         return self._ask("heartbeat", group_id, claim)
 
-    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Pending[list[GroupError | None]]:
+    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Future[list[GroupError | None]]:
         return self._ask("leave", group_id, leaving)
 
     def commit(
@@ -123,15 +123,15 @@ class FakeGroups:
         claim: Claim,
         offsets: Sequence[OffsetToCommit],
         retention_ms: int = DEFAULT_RETENTION_MS,
-    ) -> Pending[list[GroupError | None]]:
+    ) -> Future[list[GroupError | None]]:
         return self._ask("commit", group_id, claim, offsets, retention_ms)
 
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
-    ) -> Pending[list[CommittedOffset | GroupError | None]]:
+    ) -> Future[list[CommittedOffset | GroupError | None]]:
         return self._ask("fetch_offsets", group_id, partitions, *[True] * require_stable)
 
-    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Pending[list[FetchedOffset]]:
+    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Future[list[FetchedOffset]]:
         return self._ask("fetch_all_offsets", group_id, *[True] * require_stable)
 
     def commit_in_transaction(
@@ -142,9 +142,9 @@ class FakeGroups:
         epoch: int,
         offsets: Sequence[OffsetToCommit],
         *,
-        allowed: Pending[None] | None = None,
+        allowed: Future[None] | None = None,
         protocol: int = FIRST_PROTOCOL,
-    ) -> Pending[list[GroupError | None]]:
+    ) -> Future[list[GroupError | None]]:
         if allowed is None:
             return self._ask("commit_in_transaction", group_id, claim, producer_id, epoch, offsets)
         try:
@@ -158,14 +158,14 @@ class FakeGroups:
     def partition_of(self, group_id: str) -> int:
         return 7
 
-    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Future[list[GroupError | None]]:
         return self._ask("delete_offsets", group_id, partitions)
 
-    def describe(self, group_id: str) -> Pending[GroupDescription]:
+    def describe(self, group_id: str) -> Future[GroupDescription]:
         return self._ask("describe", group_id)
 
-    def list_groups(self) -> Pending[list[GroupListing]]:
+    def list_groups(self) -> Future[list[GroupListing]]:
         return self._ask("list_groups")
 
-    def delete_group(self, group_id: str) -> Pending[None]:
+    def delete_group(self, group_id: str) -> Future[None]:
         return self._ask("delete_group", group_id)

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from coordinator.api import Pending
+from coordinator.api import Future
 from coordinator.errors import CoordinatorError
 from coordinator.state.log import StateMarker
 from coordinator.transactions.api import Partition, ProducerIdentity, TransactionDescription, TransactionListing
@@ -56,28 +56,28 @@ class FakeTransactions:
 
     def initialise(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
-    ) -> Pending[ProducerIdentity]:
+    ) -> Future[ProducerIdentity]:
         return self._ask("initialise", transactional_id, timeout_ms, expected)
 
     def add_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
-    ) -> Pending[None]:
+    ) -> Future[None]:
         return self._ask("add_partitions", transactional_id, asking, list(partitions), protocol)
 
     def verify_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
-    ) -> Pending[list[bool]]:
+    ) -> Future[list[bool]]:
         return self._ask("verify_partitions", transactional_id, asking, list(partitions))
 
     def end(
         self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool, protocol: int
-    ) -> Pending[ProducerIdentity]:
+    ) -> Future[ProducerIdentity]:
         return self._ask("end", transactional_id, asking, is_commit, protocol)
 
-    def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
+    def describe(self, transactional_id: str) -> Future[TransactionDescription]:
         return self._ask("describe", transactional_id)
 
-    def list_transactions(self) -> Pending[list[TransactionListing]]:
+    def list_transactions(self) -> Future[list[TransactionListing]]:
         return self._ask("list_transactions")
 
 
@@ -88,7 +88,7 @@ class FakeMarkers:
     answers: dict[Partition, CoordinatorError] = field(default_factory=dict)
     written: list[tuple[StateMarker, Partition]] = field(default_factory=list)
 
-    def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
+    def write(self, marker: StateMarker, partition: Partition) -> Future[None]:
         self.written.append((marker, partition))
         promise: Promise[None] = Promise()
         promise.settle(self.answers.get(partition))

@@ -17,16 +17,16 @@ import trio
 
 from coordinator.api import BrokerEndpoint, ClusterImage
 from coordinator.cluster_manager import ClusterManager, ClusterManagerSettings
-from coordinator.ports import Held, HostChanges, HostedPartition
+from coordinator.ports import FoundLog, HostChanges, HostedPartition
 from coordinator.requests.topics import TopicDefaults
 from coordinator.testing.fakes import FakeEnsemble, FakeValidator
-from engine.api import PartitionLog, TopicPartition
+from engine.api import PartitionLog, TopicIdPartition
 from engine.batches.batch import Record, build_batch
-from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
-from engine.index.simulated_store import SimulatedIndexStore
 from engine.log_config import LogConfig, TimestampType
 from engine.options import StoreDeps, StoreOptions
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem, SimulatedPool
+from engine.testing.simulated_index import SimulatedIndexStore
 from engine.waiting_reads import EventClock, WaitingReads
 from kafkawire.config.log_levels import LogLevels
 from kafkawire.fetching.cold_loads import LOAD_MAX_BYTES, ColdLoads
@@ -70,13 +70,13 @@ class Host:
     """A partition host that opens partitions in the engine, with the topic configs of the tests."""
 
     store: SegmentStore
-    has_news = has_unserved = False
+    has_unserved_changes = has_unserved = False
 
     async def start(self, image: ClusterImage, deleted: Collection[bytes]) -> Sequence[str]:
         await trio.lowlevel.checkpoint()
         return ()
 
-    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
+    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[FoundLog]:
         await trio.lowlevel.checkpoint()
         return ()
 
@@ -84,7 +84,7 @@ class Host:
     def outwaits_in_ms(self) -> int:
         return 0
 
-    def lost(self) -> Sequence[Held]:
+    def take_unserved(self) -> Sequence[FoundLog]:
         return ()
 
     async def open_again(self, image: ClusterImage) -> None:
@@ -95,9 +95,9 @@ class Host:
 
     async def apply(self, changes: HostChanges) -> None:
         for one in changes.dropped:
-            await self.store.delete_partition(TopicPartition(one.topic_id, one.topic, one.partition))
+            await self.store.delete_partition(TopicIdPartition(one.topic_id, one.topic, one.partition))
         for one in changes.led:
-            partition = TopicPartition(one.topic_id, one.topic, one.partition)
+            partition = TopicIdPartition(one.topic_id, one.topic, one.partition)
             await self.store.open_partition(partition, log_config(one.configs), one.state.leader_epoch)
 
 
@@ -178,7 +178,7 @@ class Broker:
 
     def log(self, topic: str, partition: int = 0) -> PartitionLog:
         info = self.cluster.image.topics[topic]
-        return self.store.get(TopicPartition(info.topic_id, topic, partition))
+        return self.store.get(TopicIdPartition(info.topic_id, topic, partition))
 
     async def append(self, topic: str, *values: bytes, partition: int = 0) -> int:
         """Append a batch, wait until it is durable, and return its base offset."""
@@ -210,8 +210,8 @@ async def open_handlers(
     filesystem = SimulatedFileSystem()
     options = StoreOptions(("/data",), "cluster", NODE_ID, queue_max_bytes=queue_max_bytes)
     index = partial(SimulatedIndexStore, filesystem)
-    world = StoreDeps(filesystem, index, SimulatedPool(), Random(1), lambda: NOW_MS, on_fatal=print, on_problem=print)
-    store = SegmentStore(options, world)
+    deps = StoreDeps(filesystem, index, SimulatedPool(), Random(1), lambda: NOW_MS, on_fatal=print, on_problem=print)
+    store = SegmentStore(options, deps)
     metadata = FakeEnsemble().connect()
     coordinator = ClusterManager(
         metadata,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.asgi import get_response
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.requests.context import Operation, ResourceType
 from kafkawire.server.loop_watch import LoopWatch
@@ -25,7 +25,7 @@ async def test_requests_of_kafka_and_of_http_ask_the_same(monkeypatch: pytest.Mo
         await opened.broker.coordinator.create_topic("orders", partition_count=1)
         request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
         reply: Any = await opened.connect().call(request, 8)
-        status, _ = await asked(opened.broker.http_app(LoopWatch()), "/v1/topics/orders/messages", key="k")
+        status, _ = await get_response(opened.broker.http_app(LoopWatch()), "/v1/topics/orders/messages", key="k")
     assert (reply.topics[0].error_code, status) == (29, 403)
     assert asked_for == [
         ("User:ANONYMOUS", Operation.DESCRIBE, "orders"),

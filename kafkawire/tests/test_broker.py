@@ -16,8 +16,8 @@ from engine.batches.batch import Record, build_batch
 from engine.files.disk import DiskWorkers
 from engine.files.filesystem import File
 from engine.files.io_workers import LoopPool
-from engine.files.simulated_disk import Fault
 from engine.log_dirs.layout import CLEAN_SHUTDOWN
+from engine.testing.simulated_disk import Fault
 from kafkawire.adapters.leaving import LEAVE_MAX_S
 from kafkawire.broker import Broker, BrokerFailed, StartError
 from kafkawire.config.broker_config import Config, load
@@ -56,7 +56,7 @@ async def test_broker_that_is_stopped_before_it_is_ready_exits() -> None:
     ready: list[Broker] = []
     config, _ = load({"log.dirs": "/data", "http.listeners": "", "listeners": "PLAINTEXT://memory:9092"})
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(run_broker, config, HangingStart().surroundings(), ready.append, stop)
+        nursery.start_soon(run_broker, config, HangingStart().start_deps(), ready.append, stop)
         await trio.testing.wait_all_tasks_blocked()
         stop.set()
     assert not ready
@@ -70,9 +70,9 @@ class SlowPool(LoopPool):
         await super().sync(worker, files, is_urgent=is_urgent)
 
 
-class SlowWorld(MemoryDeps):
-    def surroundings(self) -> Deps:
-        return replace(super().surroundings(), pool=SlowPool())
+class SlowDeps(MemoryDeps):
+    def start_deps(self) -> Deps:
+        return replace(super().start_deps(), pool=SlowPool())
 
 
 class Crash(Exception):
@@ -129,14 +129,14 @@ async def leader_epoch(client: Client) -> int:
 
 
 async def test_an_acknowledged_record_survives_a_restart_and_the_epoch_rises() -> None:
-    world = MemoryDeps()
-    async with open_broker(world) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps) as opened:
         client = opened.connect()
         await create(client)
         assert await produce(client, b"first") == 0
         assert await leader_epoch(client) == 0
         stored = await read_all(client)
-    async with open_broker(world) as opened:
+    async with open_broker(deps) as opened:
         client = opened.connect()
         assert await read_all(client) == stored
         assert await leader_epoch(client) == 1
@@ -145,7 +145,7 @@ async def test_an_acknowledged_record_survives_a_restart_and_the_epoch_rises() -
 
 @pytest.mark.parametrize("acks", [-1, 1])
 async def test_an_acknowledged_record_is_found_at_once_by_others(acks: int) -> None:
-    async with open_broker(SlowWorld()) as opened:
+    async with open_broker(SlowDeps()) as opened:
         producer, other = opened.connect(), opened.connect()
         await create(producer)
         for number in range(10):
@@ -157,15 +157,15 @@ async def test_an_acknowledged_record_is_found_at_once_by_others(acks: int) -> N
 
 @pytest.mark.parametrize("acks", [-1, 1])
 async def test_an_acknowledged_record_survives_a_power_cut(acks: int) -> None:
-    world = SlowWorld()
+    deps = SlowDeps()
     with pytest.RaisesGroup(Crash):
-        async with open_broker(world) as opened:
+        async with open_broker(deps) as opened:
             client = opened.connect()
             await create(client)
             await produce(client, b"kept", acks)
-            world.power_cut()
+            deps.power_cut()
             raise Crash
-    async with open_broker(world) as opened:
+    async with open_broker(deps) as opened:
         client = opened.connect()
         assert b"kept" in await read_all(client)
         assert await produce(client, b"next") == 1
@@ -185,26 +185,26 @@ async def test_pipelined_requests_are_appended_and_answered_in_order() -> None:
 
 
 async def test_requests_in_flight_share_a_durability_step() -> None:
-    world = MemoryDeps()
-    async with open_broker(world) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps) as opened:
         client = opened.connect()
         await create(client)
         await produce(client, b"warm")
-        world.filesystem.operations.clear()
+        deps.filesystem.operations.clear()
         await client.send(*[produce_request(b"x") for _ in range(10)], version=9)
         for _ in range(10):
             await client.receive()
-        synced = [one.path for one in world.filesystem.operations if one.kind == "fdatasync"]
+        synced = [one.path for one in deps.filesystem.operations if one.kind == "fdatasync"]
         assert len([path for path in synced if not path.endswith(".tmp")]) <= 2  # `.tmp` files are in no commit batch
 
 
 async def test_the_last_log_dir_failing_ends_the_broker_with_one_line() -> None:
-    world = MemoryDeps()
+    deps = MemoryDeps()
     with pytest.RaisesGroup(BrokerFailed, flatten_subgroups=True) as caught:
-        async with open_broker(world) as opened:
+        async with open_broker(deps) as opened:
             client = opened.connect()
             await create(client)
-            world.filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))
+            deps.filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))
             await client.call(produce_request(b"lost"), 9)
             await trio.sleep_forever()
     [error] = caught.value.exceptions
@@ -213,31 +213,31 @@ async def test_the_last_log_dir_failing_ends_the_broker_with_one_line() -> None:
 
 
 async def test_hanging_disk_does_not_keep_other_log_dirs_from_their_clean_shutdown_marker() -> None:
-    world = MemoryDeps()
-    async with open_broker(world, log_dirs="/a,/b", num_partitions="2") as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, log_dirs="/a,/b", num_partitions="2") as opened:
         client = opened.connect()
         await create(client)
         await produce(client, b"x")
         workers = DiskWorkers.of(0, opened.broker.config.io_workers).all
-        world.delays.hang(workers)
-        world.views.hang()
+        deps.delays.hang(workers)
+        deps.views.hang()
         try:
             await client.send(produce_request(b"never answered"), version=9)
             await trio.sleep(1)
             opened.broker.stop.set()
             await trio.sleep(STOP_MAX_S - LEAVE_MAX_S)  # a broker alone has no others to wait for
-            assert world.filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
-            assert not world.filesystem.exists(f"/a/{CLEAN_SHUTDOWN}")
+            assert deps.filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
+            assert not deps.filesystem.exists(f"/a/{CLEAN_SHUTDOWN}")
         finally:
-            world.delays.set(workers)
-            world.views.answer()
+            deps.delays.set(workers)
+            deps.views.answer()
 
 
 async def test_two_brokers_on_one_log_dir_do_not_start() -> None:
-    world = MemoryDeps()
-    async with open_broker(world):
+    deps = MemoryDeps()
+    async with open_broker(deps):
         with pytest.RaisesGroup(StartError, flatten_subgroups=True) as caught:
-            async with open_broker(MemoryDeps(filesystem=world.filesystem, ensemble=world.ensemble)):
+            async with open_broker(MemoryDeps(filesystem=deps.filesystem, ensemble=deps.ensemble)):
                 pass
     [error] = caught.value.exceptions
     assert "\n" not in str(error)
@@ -279,8 +279,8 @@ async def test_a_refusal_that_quotes_the_request_fits_into_its_reply(version: in
 
 
 class FewDescriptors(MemoryDeps):
-    def surroundings(self) -> Deps:
-        return replace(super().surroundings(), descriptors=Descriptors.shared_out(8))
+    def start_deps(self) -> Deps:
+        return replace(super().start_deps(), descriptors=Descriptors.divide(8))
 
 
 async def test_connections_do_not_take_the_descriptors_of_the_log_dirs() -> None:

@@ -10,9 +10,9 @@ import trio
 
 from coordinator.api import NO_LEADER, ElectionType
 from engine.errors import EngineError, LogsContradict, StorageError
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from kafkawire.config.tests.test_enforced import metadata
-from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.asgi import get_response
 from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kafkawire.server.loop_watch import LoopWatch
 from kafkawire.testing import MemoryCluster, open_cluster
@@ -51,7 +51,7 @@ KEPT = {"retention_ms": "-1"}  # the records of these tests are old
 def fill_disk(cluster: MemoryCluster, broker_id: int, code: int = errno.ENOSPC) -> None:
     """Let the disk have no room for the partition's directory, or the process no descriptor."""
     fault = Fault("make_dir", code, f"{TOPIC}-0", is_lasting=True)
-    cluster.world(broker_id).filesystem.faults.append(fault)
+    cluster.deps_of(broker_id).filesystem.faults.append(fault)
 
 
 def close(cluster: MemoryCluster, broker_id: int, error: type[EngineError] = StorageError) -> None:
@@ -60,10 +60,10 @@ def close(cluster: MemoryCluster, broker_id: int, error: type[EngineError] = Sto
 
 
 async def offline(cluster: MemoryCluster, *broker_ids: int) -> None:
-    async def are_told() -> bool:
+    async def are_reported_offline() -> bool:
         return set(state(cluster).offline) == set(broker_ids)
 
-    await until(are_told)
+    await until(are_reported_offline)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
@@ -74,10 +74,14 @@ async def test_a_disk_that_was_full_when_a_topic_was_made_takes_part_once_there_
         await create(cluster, replicas=(2, 1, 3), min_insync_replicas="2", **KEPT)
         assert await led_by_another(cluster, 2) == 1
         await acknowledged(cluster, b"without 2")
-        assert (sorted(state(cluster).isr), state(cluster).offline, state(cluster).marks) == ([1, 3], (2,), ())
+        assert (sorted(state(cluster).isr), state(cluster).offline, state(cluster).suspect_replicas) == (
+            [1, 3],
+            (2,),
+            (),
+        )
         await trio.sleep(LONG_S)
         assert state(cluster).offline == (2,)
-        cluster.world(2).filesystem.faults.clear()
+        cluster.deps_of(2).filesystem.faults.clear()
         await in_sync(cluster, *BROKERS)
         assert state(cluster).offline == ()
         await equal(cluster)
@@ -90,7 +94,7 @@ async def test_a_follower_that_could_not_be_opened_is_in_sync_once_there_is_room
         await create(cluster, replicas=(1, 2, 3), **KEPT)
         await acknowledged(cluster, b"without 3")
         await offline(cluster, 3)
-        cluster.world(3).filesystem.faults.clear()
+        cluster.deps_of(3).filesystem.faults.clear()
         await in_sync(cluster, *BROKERS)
         await equal(cluster)
         assert state(cluster).leader_epoch == 0
@@ -102,7 +106,7 @@ async def test_operators_and_clients_see_which_replicas_are_not_open() -> None:
     partition_count = "kafka_controller_kafkacontroller_offlinepartitionscount"
 
     async def shown(broker_id: int, path: str) -> str:
-        return (await asked(cluster.brokers[broker_id].broker.http_app(LoopWatch()), path))[1]
+        return (await get_response(cluster.brokers[broker_id].broker.http_app(LoopWatch()), path))[1]
 
     async with open_cluster() as (cluster, _):
         await settled(cluster)
@@ -114,8 +118,8 @@ async def test_operators_and_clients_see_which_replicas_are_not_open() -> None:
             text = await shown(broker_id, "/metrics")
             assert f"{replica_count} {float(broker_id == 2)}" in text
             assert f"{partition_count} 0.0" in text
-            told = (await metadata(cluster.connect(broker_id), TOPIC)).topics[0].partitions[0]
-            assert (told.leader_id, told.offline_replicas) == (1, [2])
+            reported = (await metadata(cluster.connect(broker_id), TOPIC)).topics[0].partitions[0]
+            assert (reported.leader_id, reported.offline_replicas) == (1, [2])
             described = await call(
                 cluster, broker_id, DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)]), 0
             )
@@ -133,7 +137,7 @@ async def test_the_only_replica_leads_once_there_is_room() -> None:
         await create_on(cluster, 1)
         await stays_without_leader(cluster)
         assert (state(cluster).isr, state(cluster).offline) == ((1,), (1,))
-        cluster.world(1).filesystem.faults.clear()
+        cluster.deps_of(1).filesystem.faults.clear()
         await filled(cluster)
         assert await values(cluster) == SENT
 
@@ -177,11 +181,11 @@ async def test_broker_with_a_rolled_back_disk_leads_only_until_it_is_killed() ->
         await create(cluster, (), min_insync_replicas="2", **KEPT)
         await filled(cluster)
         await trio.sleep(10)
-        before = len(cluster.world(1).filesystem.operations)
+        before = len(cluster.deps_of(1).filesystem.operations)
         await filled(cluster)
         await trio.sleep(130)
         await kill(cluster, *BROKERS)
-        cluster.world(1).filesystem = SimulatedFileSystem.replayed(cluster.world(1).filesystem.operations[:before])
+        cluster.deps_of(1).filesystem = SimulatedFileSystem.replayed(cluster.deps_of(1).filesystem.operations[:before])
         await nursery.start(cluster.serve, 1, {})
         assert await led(cluster) == 1
         for one in (2, 3):
@@ -201,14 +205,14 @@ async def test_a_log_dir_that_is_away_for_two_lives_is_remembered(*, is_replaced
         await create_on(cluster, 2)
         await filled(cluster)
         path = dir_of(cluster, 2)
-        filesystem = cluster.world(2).filesystem
+        filesystem = cluster.deps_of(2).filesystem
         for _ in range(2):
             await cluster.stop(2)
             await until_gone(cluster, 2)
             filesystem.faults[:] = [Fault("read", errno.EIO, is_lasting=True, directory=path)]
             await nursery.start(cluster.serve, 2, TWO_DIRS)
             await stays_without_leader(cluster)
-            assert (state(cluster).offline, state(cluster).marks) == ((2,), ())
+            assert (state(cluster).offline, state(cluster).suspect_replicas) == ((2,), ())
         await cluster.stop(2)
         await until_gone(cluster, 2)
         filesystem.faults.clear()
@@ -220,7 +224,7 @@ async def test_a_log_dir_that_is_away_for_two_lives_is_remembered(*, is_replaced
             assert await values(cluster) == SENT
             return
         await stays_without_leader(cluster)
-        assert (state(cluster).offline, state(cluster).marks) == ((), ((2, -1, -1),))
+        assert (state(cluster).offline, state(cluster).suspect_replicas) == ((), ((2, -1, -1),))
         [refusal] = await cluster.brokers[2].broker.coordinator.elect_leaders(ElectionType.UNCLEAN, [(TOPIC, 0)])
         assert refusal is None
         assert await acknowledged(cluster, b"first") == 0
@@ -234,10 +238,10 @@ async def test_a_replica_whose_log_dir_fails_stays_in_the_elr() -> None:
         break_disk(cluster, 3, dir_of(cluster, 3))
         await produce(cluster, b"more", acks=1)
         await offline(cluster, 3)
-        assert (state(cluster).isr, state(cluster).elr, state(cluster).marks) == ((1, 2), (3,), ())
+        assert (state(cluster).isr, state(cluster).elr, state(cluster).suspect_replicas) == ((1, 2), (3,), ())
         await cluster.stop(3)
         await until_gone(cluster, 3)
-        cluster.world(3).filesystem.faults.clear()
+        cluster.deps_of(3).filesystem.faults.clear()
         await nursery.start(cluster.serve, 3, TWO_DIRS)
         await in_sync(cluster, *BROKERS)
         await equal(cluster)
@@ -266,7 +270,7 @@ async def test_a_log_that_was_not_made_while_a_log_dir_is_offline_is_made_once_t
         await create(cluster, replicas=(2, 1, 3), **KEPT)
         await acknowledged(cluster, b"without 2")
         assert state(cluster).offline == (2,)
-        cluster.world(2).filesystem.faults.clear()
+        cluster.deps_of(2).filesystem.faults.clear()
         await in_sync(cluster, *BROKERS)
         await equal(cluster)
 

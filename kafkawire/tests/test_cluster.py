@@ -86,13 +86,13 @@ async def led_again(cluster: MemoryCluster, broker_id: int, topic: str) -> float
 async def test_every_broker_returns_all_brokers_and_the_same_controller() -> None:
     async with open_cluster() as (cluster, _):
         await settled(cluster)
-        told = []
+        reported = []
         for broker_id in BROKERS:
             found = await metadata(cluster.connect(broker_id))
-            told.append((found.controller_id, [(one.node_id, one.port) for one in found.brokers]))
+            reported.append((found.controller_id, [(one.node_id, one.port) for one in found.brokers]))
             described = await call(cluster, broker_id, DescribeClusterRequest(), 1)
             assert sorted(one.broker_id for one in described.brokers) == list(BROKERS)
-        assert told == [(1, [(one, FIRST_PORT + one) for one in BROKERS])] * 3
+        assert reported == [(1, [(one, FIRST_PORT + one) for one in BROKERS])] * 3
 
 
 async def test_topics_that_any_broker_creates_are_led_by_all_and_known_to_all() -> None:
@@ -236,16 +236,16 @@ async def test_brokers_keep_serving_while_the_metadata_store_is_unreachable() ->
     async with open_cluster() as (cluster, _):
         await create(cluster, 1, "t", 3)
         await settled(cluster)
-        for world in cluster.worlds.values():
-            world.sessions[-1].disconnected = True
+        for deps in cluster.deps.values():
+            deps.sessions[-1].disconnected = True
         for _ in range(12):  # beyond the sessions' time-out
             for partition, leader in enumerate(await leaders(cluster, 1, "t")):
                 row = (await produce(cluster, leader, "t", partition)).responses[0].partition_responses[0]
                 assert row.error_code == 0
             await trio.sleep(5)
         assert await create(cluster, 1, "u", 1) == ErrorCode.REQUEST_TIMED_OUT
-        for world in cluster.worlds.values():
-            world.sessions[-1].disconnected = False
+        for deps in cluster.deps.values():
+            deps.sessions[-1].disconnected = False
 
         async def is_created() -> bool:
             return await create(cluster, 1, "u", 1) in (0, ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -275,7 +275,5 @@ async def test_a_topic_that_is_deleted_at_one_broker_is_gone_from_all_disks() ->
         assert reply.responses[0].error_code == 0
         await settled(cluster)
         assert (await fetch(cluster, leader, "t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for world in cluster.worlds.values():
-            assert not [
-                name for name in world.filesystem.list_dir("/data") if name.startswith("t-") and "." not in name
-            ]
+        for deps in cluster.deps.values():
+            assert not [name for name in deps.filesystem.list_dir("/data") if name.startswith("t-") and "." not in name]

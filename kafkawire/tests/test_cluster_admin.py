@@ -72,7 +72,7 @@ async def elect(cluster: MemoryCluster, kind: int = PREFERRED, *, ask: int = 1, 
 
 def directories(cluster: MemoryCluster, broker_id: int) -> set[str]:
     """The directories of the topic's partitions on that broker's disk."""
-    filesystem = cluster.world(broker_id).filesystem
+    filesystem = cluster.deps_of(broker_id).filesystem
     return {name for name in filesystem.list_dir("/data") if name.startswith(f"{TOPIC}-")}
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Lines = list[Any]
 
 
-def told(lines: Iterable[Mapping[str, Any]], event: str, **fields: object) -> Lines:
+def events_of(lines: Iterable[Mapping[str, Any]], event: str, **fields: object) -> Lines:
     """The lines with that event and those fields, without the event."""
     found = [dict(line) for line in lines if line["event"] == event]
     return [line for line in found if line.pop("event") and fields.items() <= line.items()]
@@ -62,44 +62,44 @@ async def test_a_leader_that_dies_is_fenced_and_another_is_elected() -> None:
             after = state(cluster)
             await nursery.start(cluster.serve, before.leader, {})
             await in_sync(cluster, *BROKERS)
-        [fenced] = told(lines, "broker fenced")
+        [fenced] = events_of(lines, "broker fenced")
         assert fenced == {"broker": before.leader, "broker_epoch": 0, "log_level": "warning"}
-        elected = told(lines, "leader elected", leader=leader, epoch=after.leader_epoch)
+        elected = events_of(lines, "leader elected", leader=leader, epoch=after.leader_epoch)
         expected = {"topic": TOPIC, "partition": 0, "previous_leader": before.leader, "reason": "broker_fenced"}
         assert expected.items() <= elected[0].items()
         assert len(elected) == 2, "the controller and the other replica"
-        shrunk = told(lines, "isr shrunk", topic=TOPIC, removed=[before.leader], reason="broker_fenced")
+        shrunk = events_of(lines, "isr shrunk", topic=TOPIC, removed=[before.leader], reason="broker_fenced")
         assert [one["isr"] for one in shrunk] == [list(after.isr)] * 2
-        assert told(lines, "isr expanded", topic=TOPIC, added=[before.leader], reason="caught_up")
-        assert told(lines, "broker registered", broker=before.leader, broker_epoch=1)
-        assert told(lines, "broker unfenced", broker=before.leader)
+        assert events_of(lines, "isr expanded", topic=TOPIC, added=[before.leader], reason="caught_up")
+        assert events_of(lines, "broker registered", broker=before.leader, broker_epoch=1)
+        assert events_of(lines, "broker unfenced", broker=before.leader)
 
 
 async def test_broker_logs_each_role_change_of_its_replicas() -> None:
     async with open_cluster() as (cluster, nursery):
         with capture_logs() as lines:
             await create(cluster, replicas=(1, 2, 3))
-        assert told(lines, "replica became leader", topic=TOPIC, partition=0, epoch=0)
-        assert len(told(lines, "replica became follower", topic=TOPIC, leader=1, epoch=0)) == 2
+        assert events_of(lines, "replica became leader", topic=TOPIC, partition=0, epoch=0)
+        assert len(events_of(lines, "replica became follower", topic=TOPIC, leader=1, epoch=0)) == 2
         with capture_logs() as lines:
             await kill(cluster, 1)
             leader = await led_by_another(cluster, 1)
             await settled(cluster)
-        assert len(told(lines, "replica became leader", topic=TOPIC, epoch=1)) == 1
-        assert len(told(lines, "replica became follower", topic=TOPIC, leader=leader, epoch=1)) == 1
+        assert len(events_of(lines, "replica became leader", topic=TOPIC, epoch=1)) == 1
+        assert len(events_of(lines, "replica became follower", topic=TOPIC, leader=leader, epoch=1)) == 1
         with capture_logs() as lines:
             await configure(cluster, "retention.ms", "100000")
             await settled(cluster)
-        assert not told(lines, "replica became leader"), "another config is no other role"
+        assert not events_of(lines, "replica became leader"), "another config is no other role"
         with capture_logs() as lines:
             await nursery.start(cluster.serve, 1, {})
             await in_sync(cluster, *BROKERS)
-        assert told(lines, "replica became follower", topic=TOPIC, leader=leader, epoch=1)
+        assert events_of(lines, "replica became follower", topic=TOPIC, leader=leader, epoch=1)
         with capture_logs() as lines:
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)], timeout_ms=10_000)
             await call(cluster, leader, request, 6)
             await settled(cluster)
-        assert len(told(lines, "replica deleted", topic=TOPIC, partition=0)) == 3
+        assert len(events_of(lines, "replica deleted", topic=TOPIC, partition=0)) == 3
 
 
 async def test_a_broker_that_stops_in_order_says_so_and_the_controller_counts_by_reason() -> None:
@@ -108,8 +108,8 @@ async def test_a_broker_that_stops_in_order_says_so_and_the_controller_counts_by
         with capture_logs() as lines:
             await cluster.stop(2)
             await led_by_another(cluster, 2)
-        assert told(lines, "controlled shutdown begun", broker=2)
-        assert told(lines, "leader elected", topic=TOPIC, leader=3, reason="controlled_shutdown")
+        assert events_of(lines, "controlled shutdown begun", broker=2)
+        assert events_of(lines, "leader elected", topic=TOPIC, leader=3, reason="controlled_shutdown")
         assert counters(cluster).elections[Election.CONTROLLED_SHUTDOWN] == 1
         assert counters(cluster).elections[Election.BROKER_FENCED] == 0
 
@@ -130,8 +130,8 @@ async def test_many_partitions_that_move_at_once_write_few_lines_and_are_counted
             await until(are_moved)
         assert len(lines) < 12 * LINES_PER_CHANGE_MAX
         summary = {"count": led, "logged": LINES_PER_CHANGE_MAX, "reasons": {"broker_fenced": led}, "log_level": "info"}
-        assert told(lines, "leaders elected") == [summary] * 2
-        assert sum(one["count"] for one in told(lines, "replicas became leaders")) == led
+        assert events_of(lines, "leaders elected") == [summary] * 2
+        assert sum(one["count"] for one in events_of(lines, "replicas became leaders")) == led
         assert counters(cluster).elections[Election.BROKER_FENCED] == led
         assert counters(cluster).brokers_fenced == 1
 
@@ -150,7 +150,7 @@ async def test_an_unclean_election_is_a_warning_that_says_that_records_may_be_lo
             await stays_without_leader(cluster)
             await configure(cluster, "unclean.leader.election.enable", "true")
             await led_by_another(cluster, first)
-        [elected] = told(lines, "unclean leader elected")
+        [elected] = events_of(lines, "unclean leader elected")
         found = state(cluster)
         assert elected == {
             "topic": TOPIC,
@@ -163,7 +163,7 @@ async def test_an_unclean_election_is_a_warning_that_says_that_records_may_be_lo
             "harm": "acknowledged records may be lost",
             "log_level": "warning",
         }
-        assert told(lines, "replica became leader", topic=TOPIC, epoch=found.leader_epoch, unclean=True)
+        assert events_of(lines, "replica became leader", topic=TOPIC, epoch=found.leader_epoch, unclean=True)
         assert counters(cluster).elections[Election.UNCLEAN] == 1
 
 
@@ -178,7 +178,7 @@ async def test_a_topic_that_is_not_synced_elects_the_log_with_most_and_warns() -
             for one in BROKERS:
                 await nursery.start(cluster.serve, one, {})
             await in_sync(cluster, *BROKERS)
-        elected = told(lines, "unclean leader elected", topic=TOPIC, reason="reconciled")
+        elected = events_of(lines, "unclean leader elected", topic=TOPIC, reason="reconciled")
         assert elected
         assert counters(cluster).elections[Election.RECONCILED] == 1
 
@@ -193,7 +193,7 @@ async def test_isr_below_min_insync_replicas_logs_a_warning_and_the_elr_is_elect
             await kill(cluster, 2)
             await nursery.start(cluster.serve, 3, {})
             await led_by_another(cluster, 2)
-        warned = told(lines, "isr shrunk below min.insync.replicas", topic=TOPIC, removed=[3], isr=[2])
+        warned = events_of(lines, "isr shrunk below min.insync.replicas", topic=TOPIC, removed=[3], isr=[2])
         assert {line["log_level"] for line in warned} == {"warning"}
         assert counters(cluster).elections_from_elr == 1, "3 left an ISR that was too small, and has all"
 
@@ -204,10 +204,10 @@ async def test_the_lines_of_a_lost_leader() -> None:
         with capture_logs() as lines:
             await kill(cluster, 3)
             await stays_without_leader(cluster)
-        [lost] = told(lines, "leader lost")
+        [lost] = events_of(lines, "leader lost")
         expected = {"topic": TOPIC, "previous_leader": 3, "reason": "broker_fenced", "isr": [3], "log_level": "warning"}
         assert expected.items() <= lost.items()
         with capture_logs() as lines:
             await nursery.start(cluster.serve, 3, {})
             await led_by_another(cluster, -1)
-        assert told(lines, "leader elected", topic=TOPIC, leader=3, reason="replica_returned")
+        assert events_of(lines, "leader elected", topic=TOPIC, leader=3, reason="replica_returned")

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from kafkawire.http.queries import ReadableTopics
 from kafkawire.http.record_search import RecordSearch
-from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.asgi import get_response
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.requests.context import allow_all
 from kafkawire.testing import EPOCH_MS, MemoryDeps
@@ -121,9 +121,9 @@ async def test_lookup_in_an_unreachable_tier_returns_a_storage_error_at_once() -
 
 
 async def test_earliest_pending_upload_is_the_log_start_while_nothing_is_uploaded() -> None:
-    world = MemoryDeps()
-    world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
-    async with cold_broker(1, 4, world) as cold:
+    deps = MemoryDeps()
+    deps.objects.fault = lambda _operation, _key: Fault(is_lost=True)
+    async with cold_broker(1, 4, deps) as cold:
         epoch = cold.log().leader_epoch
         assert await offset_of(cold, LATEST_TIERED) == NOTHING
         assert await offset_of(cold, EARLIEST_PENDING_UPLOAD) == (0, -1, epoch)
@@ -153,7 +153,7 @@ async def test_records_are_found_by_key_and_by_time(query: dict[str, object], of
         found: list[int] = []
         gets = cold.gets
         while True:
-            status, body = await asked(app, f"/v1/topics/{COLD}/messages", **query)
+            status, body = await get_response(app, f"/v1/topics/{COLD}/messages", **query)
             assert status == 200, body
             page = json.loads(body)
             found += [one["offset"] for one in page["messages"]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import StorageError
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
@@ -53,7 +53,7 @@ def state(cluster: MemoryCluster) -> PartitionState:
 def replica(cluster: MemoryCluster, broker_id: int) -> Partition:
     broker = cluster.brokers[broker_id].broker
     topic = broker.coordinator.image.topics[OFFSETS]
-    return broker.store.replica(TopicPartition(topic.topic_id, OFFSETS, 0))
+    return broker.store.replica(TopicIdPartition(topic.topic_id, OFFSETS, 0))
 
 
 async def coordinated(cluster: MemoryCluster) -> int:
@@ -86,16 +86,16 @@ async def commit(cluster: MemoryCluster, broker_id: int, offset: int) -> int:
     return int(reply.topics[0].partitions[0].error_code)
 
 
-def told(reply: OffsetFetchResponse) -> int:
+def offset_in(reply: OffsetFetchResponse) -> int:
     """The offset, or the negative error code."""
     [group] = reply.groups
     return -group.error_code if group.error_code else group.topics[0].partitions[0].committed_offset
 
 
 async def fetched(cluster: MemoryCluster, broker_id: int, *, require_stable: bool = False) -> int:
-    """See `told`."""
+    """See `offset_in`."""
     reply: OffsetFetchResponse = await call(cluster, broker_id, fetch_of(require_stable=require_stable), 8)
-    return told(reply)
+    return offset_in(reply)
 
 
 async def committed(cluster: MemoryCluster, offset: int) -> int:
@@ -121,7 +121,7 @@ async def newest(cluster: MemoryCluster) -> int:
     """The committed offset that the present coordinator returns."""
     found: list[int] = []
 
-    async def is_told() -> bool:
+    async def is_answered() -> bool:
         leader = state(cluster).leader
         if leader not in cluster.brokers:
             return False
@@ -131,7 +131,7 @@ async def newest(cluster: MemoryCluster) -> int:
             return False
         return found[-1] >= 0
 
-    await until(is_told)
+    await until(is_answered)
     return found[-1]
 
 
@@ -163,12 +163,12 @@ async def test_commit_above_hw() -> None:
         await replication.kill(cluster, first)
         second = await led_by_another(cluster, first)
         log = replica(cluster, second)
-        found, begun_s = [-ErrorCode.COORDINATOR_LOAD_IN_PROGRESS], trio.current_time()
+        found, started_s = [-ErrorCode.COORDINATOR_LOAD_IN_PROGRESS], trio.current_time()
         while found[-1] != 42:
             await trio.sleep(0.05)
             found.append(await fetched(cluster, second))
         assert {*found[:-1]} <= {-ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -ErrorCode.NOT_COORDINATOR}
-        assert trio.current_time() - begun_s < 1
+        assert trio.current_time() - started_s < 1
         assert log.high_watermark == log.log_end_offset
 
 
@@ -222,9 +222,9 @@ async def test_zombie() -> None:
         await committed(cluster, 41)
         assert await fetched(cluster, first) == 41
         reader, writer, stale_reader = (cluster.connect(first) for _ in range(3))
-        cluster.stand_still(first)
+        cluster.suspend(first)
         await trio.sleep(1)  # its followers send one more Fetch, which waits in its sockets too
-        cluster.ensemble.expire(cluster.worlds[first].sessions[-1])
+        cluster.ensemble.expire(cluster.deps[first].sessions[-1])
 
         async def is_led_by_others() -> bool:
             leaders = {state(cluster).leader, replication.state(cluster).leader}
@@ -235,12 +235,12 @@ async def test_zombie() -> None:
         await reader.send(fetch_of(require_stable=True), version=8)
         await stale_reader.send(fetch_of(), version=8)
         await writer.send(commit_of(40), version=8)
-        cluster.go_on(first)
+        cluster.resume(first)
         stale: Any = await stale_reader.receive()
-        assert told(stale) in (41, -ErrorCode.NOT_COORDINATOR), "as by Kafka"
-        cluster.hear_again(first)
+        assert offset_in(stale) in (41, -ErrorCode.NOT_COORDINATOR), "as by Kafka"
+        cluster.resume_session(first)
         stable: Any = await reader.receive()
-        assert told(stable) == -ErrorCode.NOT_COORDINATOR
+        assert offset_in(stable) == -ErrorCode.NOT_COORDINATOR
         written: Any = await writer.receive()
         written_codes = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert written.topics[0].partitions[0].error_code in written_codes
@@ -254,12 +254,12 @@ async def test_coordinator_takes_over_without_delay_from_a_broker_that_stops_in_
         for offset in range(6):
             await trio.sleep(2 * LEASE_S)
             await committed(cluster, offset)
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             nursery.start_soon(cluster.stop, first)
             second = await led_by_another(cluster, first)
             assert await newest(cluster) == offset
             assert await committed(cluster, offset) == second
-            assert trio.current_time() - begun_s < LEASE_S / 5
+            assert trio.current_time() - started_s < LEASE_S / 5
             await replication.until_gone(cluster, first)
             await nursery.start(cluster.serve, first, TOPICS)
             await in_sync(cluster, *BROKERS)
@@ -271,7 +271,7 @@ async def test_stopping_coordinator_answers_until_another_broker_leads() -> None
     async with open_cluster(**TOPICS) as (cluster, nursery):
         first = await coordinated(cluster)
         await committed(cluster, 41)
-        session = cluster.worlds[first].sessions[-1]
+        session = cluster.deps[first].sessions[-1]
         session.pause()
         nursery.start_soon(cluster.stop, first)
         await trio.sleep(0.1)
@@ -285,7 +285,7 @@ async def test_stopping_coordinator_answers_until_another_broker_leads() -> None
 
 def slow_down(cluster: MemoryCluster, broker_id: int, sync_s: float) -> None:
     """Let each sync of that broker take so long."""
-    pool = cluster.brokers[broker_id].broker.world.pool
+    pool = cluster.brokers[broker_id].broker.deps.pool
     sync = pool.sync
 
     async def slow_sync(*arguments: Any, **options: Any) -> None:
@@ -310,11 +310,11 @@ async def test_a_follower_with_a_slow_disk_holds_up_commits_and_no_reads() -> No
 
         nursery.start_soon(keep_committing)
         for number in range(40):
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             assert await fetched(cluster, first, require_stable=number % 2 == 0) == 7
             beat = await call(cluster, first, HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m"), 4)
             assert beat.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-            took_s.append(trio.current_time() - begun_s)
+            took_s.append(trio.current_time() - started_s)
             await trio.sleep(0.25)
         assert sorted(state(cluster).isr) == list(BROKERS)
         assert max(took_s) < 0.5
@@ -325,20 +325,20 @@ async def test_a_read_that_has_to_be_the_newest_is_confirmed_within_a_round_trip
     async with open_cluster(**TOPICS) as (cluster, _):
         first = await coordinated(cluster)
         await committed(cluster, 7)
-        session = cluster.worlds[first].sessions[-1]
+        session = cluster.deps[first].sessions[-1]
         session.pause()
         for _ in range(5):
             await trio.sleep(1.1)
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             assert await fetched(cluster, first, require_stable=True) == 7
-            assert trio.current_time() - begun_s < 0.1
+            assert trio.current_time() - started_s < 0.1
 
 
 async def test_a_coordinator_that_is_cut_off_answers_stale_reads_no_longer_than_a_follower_may_lag() -> None:
     async with open_cluster(**TOPICS, replica_lag_time_max_ms="5000") as (cluster, _):
         first = await coordinated(cluster)
         await committed(cluster, 7)
-        cluster.worlds[first].sessions[-1].disconnected = True
+        cluster.deps[first].sessions[-1].disconnected = True
         for one in BROKERS:
             if one != first:
                 cluster.kill(one)
@@ -399,9 +399,9 @@ async def test_commit_waits_for_a_silent_replica_no_longer_than_its_timeout(time
         await committed(cluster, 7)
         silent = next(one for one in BROKERS if one != first)
         replica(cluster, silent).close(lambda: StorageError("its disk is gone"))
-        begun_s = trio.current_time()
+        started_s = trio.current_time()
         assert await commit(cluster, first, 8) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert timeout_ms <= (trio.current_time() - begun_s) * 1000 <= 1.5 * timeout_ms + 100
+        assert timeout_ms <= (trio.current_time() - started_s) * 1000 <= 1.5 * timeout_ms + 100
         await committed(cluster, 9)  # it is in sync no longer
 
 
@@ -420,8 +420,8 @@ async def test_a_leader_goes_on_without_the_metadata_store_while_its_followers_f
     async with open_cluster(**TOPICS) as (cluster, _):
         first = await coordinated(cluster)
         await committed(cluster, 7)
-        for world in cluster.worlds.values():
-            world.sessions[-1].disconnected = True
+        for deps in cluster.deps.values():
+            deps.sessions[-1].disconnected = True
         for number in range(10):
             await trio.sleep(1)
             assert await fetched(cluster, first) == 7 + number

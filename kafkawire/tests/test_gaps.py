@@ -171,7 +171,7 @@ async def test_copied_batches_that_lack_records_are_sound_after_a_crash_of_the_r
         await in_sync(cluster, *BROKERS)
         end_offset = replica(cluster, 3).log_end_offset
         await kill(cluster, 3)
-        cluster.world(3).filesystem.crash()
+        cluster.deps_of(3).filesystem.crash()
         await nursery.start(cluster.serve, 3, SETTINGS)
         await in_sync(cluster, *BROKERS)
         assert (replica(cluster, 3).log_end_offset, replica(cluster, 3).log.damaged_from) == (end_offset, None)

@@ -91,19 +91,19 @@ class Crash(Exception):
 @pytest.mark.parametrize("mode", ["cached", "direct"])
 @enforces("offsets.view.mode")
 async def test_groups_outlive_a_power_cut(mode: str) -> None:
-    world = MemoryDeps()
+    deps = MemoryDeps()
     named: dict[str, Any] = {}
     with pytest.RaisesGroup(Crash):
-        async with open_broker(world, **FEW, offsets_view_mode=mode) as opened:
+        async with open_broker(deps, **FEW, offsets_view_mode=mode) as opened:
             client = await connected(opened)
             assert await commit(client, 5) == ErrorCode.NONE
             named = await settled(client)
             given = {"generation_id_or_member_epoch": named["generation_id"], "member_id": named["member_id"]}
             assert await commit(client, 6, **given) == ErrorCode.NONE
-            assert (world.views.writes > 0) == (mode == "direct")
-            world.power_cut()
+            assert (deps.views.writes > 0) == (mode == "direct")
+            deps.power_cut()
             raise Crash
-    async with open_broker(world, **FEW, offsets_view_mode=mode) as opened:
+    async with open_broker(deps, **FEW, offsets_view_mode=mode) as opened:
         client = await connected(opened)
         assert await committed(client) == 6
         assert (await ask(client, HeartbeatRequest(**named), 3)).error_code == ErrorCode.NONE
@@ -111,19 +111,19 @@ async def test_groups_outlive_a_power_cut(mode: str) -> None:
 
 @enforces("offsets.view.flush.interval.ms")
 async def test_the_view_is_written_now_and_then_and_at_the_end() -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **FEW, offsets_view_flush_interval_ms="5000") as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **FEW, offsets_view_flush_interval_ms="5000") as opened:
         client = await connected(opened)
         await commit(client, 5)
         await trio.sleep(4.9)
-        assert world.views.writes == 0
+        assert deps.views.writes == 0
         await trio.sleep(0.2)
-        assert world.views.writes == 1
+        assert deps.views.writes == 1
         await commit(client, 6)
         opened.broker.stop.set()
         await opened.broker.drained.wait()
         await trio.testing.wait_all_tasks_blocked()
-    assert world.views.writes == 2
+    assert deps.views.writes == 2
 
 
 async def test_a_stopping_broker_does_not_wait_for_members() -> None:

@@ -11,7 +11,7 @@ import trio
 
 from engine.batches.batch import Record, build_batch
 from engine.files.filesystem import File
-from engine.files.simulated_disk import SimulatedPool
+from engine.testing.simulated_disk import SimulatedPool
 from kafkawire import testing
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.testing import MemoryCluster, open_cluster
@@ -78,8 +78,8 @@ async def under_way() -> AsyncIterator[trio.Nursery]:
 
 def isr_changes(cluster: MemoryCluster) -> int:
     """The count of ISR changes on all running brokers."""
-    told = [one.broker.metrics.replication for one in cluster.brokers.values()]
-    return sum(one.isr_shrinks + one.isr_expands for one in told)
+    metrics = [one.broker.metrics.replication for one in cluster.brokers.values()]
+    return sum(one.isr_shrinks + one.isr_expands for one in metrics)
 
 
 async def test_followers_that_are_always_several_responses_behind_stay_in_the_isr() -> None:

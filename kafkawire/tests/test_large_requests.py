@@ -48,8 +48,8 @@ class Held(MemoryDeps):
     waiting: int = 0
     may_go_on: trio.Event = field(default_factory=trio.Event)
 
-    def surroundings(self) -> Deps:
-        return replace(super().surroundings(), decode_elsewhere=self.decode)
+    def start_deps(self) -> Deps:
+        return replace(super().start_deps(), decode_elsewhere=self.decode)
 
     async def decode(self, job: Callable[[], Any]) -> Any:
         self.waiting += 1
@@ -59,9 +59,9 @@ class Held(MemoryDeps):
 
 
 @asynccontextmanager
-async def opened_on(world: MemoryDeps) -> AsyncIterator[tuple[OpenBroker, Client]]:
+async def opened_on(deps: MemoryDeps) -> AsyncIterator[tuple[OpenBroker, Client]]:
     """A broker with a topic `t`, and a client that knows the coordinator of the group `g`."""
-    async with open_broker(world, **FEW) as opened:
+    async with open_broker(deps, **FEW) as opened:
         client = opened.connect()
         topic = CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=1)
         await client.call(CreateTopicsRequest(topics=[topic], timeout_ms=1_000), 6)
@@ -147,16 +147,16 @@ async def test_replies_are_those_of_requests_that_are_decoded_at_once(
 
 
 async def test_other_connections_are_served_while_a_large_request_is_decoded() -> None:
-    world = Held()
-    async with opened_on(world) as (opened, client):
+    deps = Held()
+    async with opened_on(deps) as (opened, client):
         topics = [MetadataRequestTopic(name="t")] * LARGE
         await client.send(MetadataRequest(topics=topics), version=3)
         await trio.testing.wait_all_tasks_blocked()
         other = opened.connect()
         for _ in range(100):
             await other.call(ApiVersionsRequest(), 0)
-        assert world.waiting == 1
-        world.may_go_on.set()
+        assert deps.waiting == 1
+        deps.may_go_on.set()
         reply: Any = await client.receive()
         assert {topic.name for topic in reply.topics} == {"t"}
 
@@ -168,15 +168,15 @@ async def test_request_just_below_the_element_limit_is_decoded_at_once() -> None
 
 async def test_later_requests_on_the_connection_wait_for_a_large_request() -> None:
     """Both requests are two-stage: the smaller one has to find the offsets that the larger one has committed."""
-    world = Held()
-    async with opened_on(world) as (opened, client):
+    deps = Held()
+    async with opened_on(deps) as (opened, client):
         await client.send(commit(*range(LARGE)), version=7)
         await client.send(committed(), version=5)
         await client.send(commit(7), version=7)
         await trio.testing.wait_all_tasks_blocked()
         reply: Any = await opened.connect().call(committed(), 5)
         assert reply.topics[0].partitions[0].committed_offset == -1
-        world.may_go_on.set()
+        deps.may_go_on.set()
         reply = await client.receive()
         assert len(reply.topics[0].partitions) == LARGE
         reply = await client.receive()
@@ -209,14 +209,14 @@ HOSTILE = {
 @pytest.mark.parametrize("frame", HOSTILE.values(), ids=HOSTILE)
 async def test_large_frame_that_is_no_valid_request_closes_its_connection(frame: bytes) -> None:
     """The connection closes after the replies to earlier requests; later requests do not start."""
-    world = Held()
-    async with opened_on(world) as (opened, client):
+    deps = Held()
+    async with opened_on(deps) as (opened, client):
         await client.send(ApiVersionsRequest(), version=0)
         await client.send_frame(frame)
         await client.send(commit(5), version=7)
         await trio.testing.wait_all_tasks_blocked()
-        assert world.waiting == 1
-        world.may_go_on.set()
+        assert deps.waiting == 1
+        deps.may_go_on.set()
         await client.receive()
         with pytest.raises(EOFError):
             await client.receive_frame()
@@ -228,8 +228,8 @@ async def test_large_frame_that_is_no_valid_request_closes_its_connection(frame:
 class Threaded(MemoryDeps):
     """Decoding in a thread, as in a real broker."""
 
-    def surroundings(self) -> Deps:
-        return replace(super().surroundings(), decode_elsewhere=trio.to_thread.run_sync)
+    def start_deps(self) -> Deps:
+        return replace(super().start_deps(), decode_elsewhere=trio.to_thread.run_sync)
 
 
 def kept() -> int:
@@ -255,8 +255,8 @@ async def test_elements_of_an_invalid_large_request_are_freed_at_once() -> None:
 
 
 class Broken(MemoryDeps):
-    def surroundings(self) -> Deps:
-        return replace(super().surroundings(), decode_elsewhere=self.decode)
+    def start_deps(self) -> Deps:
+        return replace(super().start_deps(), decode_elsewhere=self.decode)
 
     async def decode(self, job: Callable[[], Any]) -> Any:
         raise RuntimeError("no thread can be started")
@@ -272,12 +272,12 @@ async def test_failed_start_of_the_decoding_thread_closes_only_its_connection() 
 
 
 async def test_a_connection_may_end_meanwhile() -> None:
-    world = Held()
-    async with opened_on(world) as (opened, client):
+    deps = Held()
+    async with opened_on(deps) as (opened, client):
         await client.send(commit(*range(LARGE)), version=7)
         await trio.testing.wait_all_tasks_blocked()
         await client.stream.aclose()
         await trio.sleep(3600)
-        world.may_go_on.set()
+        deps.may_go_on.set()
         reply: Any = await opened.connect().call(ApiVersionsRequest(), 0)
         assert reply.error_code == 0

@@ -11,9 +11,9 @@ import trio
 
 from coordinator.api import NO_LEADER
 from coordinator.controller.recovery import LIVED_ON_S
-from coordinator.ports import AskedEnd
+from coordinator.ports import LogEndRequest
 from engine.errors import NotLeaderOrFollower
-from engine.files.simulated_disk import SimulatedFileSystem
+from engine.testing.simulated_disk import SimulatedFileSystem
 from kafkawire.adapters import replica_ends
 from kafkawire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafkawire.requests.errors import ErrorCode
@@ -47,12 +47,12 @@ async def rolled_back(cluster: MemoryCluster, broker_id: int = 1) -> None:
     await create(cluster, min_insync_replicas="2", retention_ms="-1")
     await filled(cluster)
     await trio.sleep(WAIT_S)
-    kept = len(cluster.world(broker_id).filesystem.operations)
+    kept = len(cluster.deps_of(broker_id).filesystem.operations)
     await filled(cluster)
     await trio.sleep(2)
     await kill(cluster, *BROKERS)
-    world = cluster.world(broker_id)
-    world.filesystem = SimulatedFileSystem.replayed(world.filesystem.operations[:kept])
+    deps = cluster.deps_of(broker_id)
+    deps.filesystem = SimulatedFileSystem.replayed(deps.filesystem.operations[:kept])
 
 
 @pytest.mark.parametrize("away_s", [0.0, 2 * SESSION_S])
@@ -123,7 +123,7 @@ async def test_sessions_that_all_end_make_no_election_wait() -> None:
         await filled(cluster)
         with structlog.testing.capture_logs() as lines:
             for one in BROKERS:
-                cluster.ensemble.expire(cluster.world(one).sessions[-1])
+                cluster.ensemble.expire(cluster.deps_of(one).sessions[-1])
             await trio.sleep(WAIT_S)
             await acknowledged(cluster, b"after")
         assert WAITS not in [one["event"] for one in lines]
@@ -195,7 +195,7 @@ async def test_brokers_that_do_not_know_the_question_are_waited_for_in_vain(monk
     """Brokers of the previous version skip the tag, and answer as for a client."""
     request_of = replica_ends.request_of
 
-    def untagged(batch: Sequence[AskedEnd]) -> OffsetForLeaderEpochRequest:
+    def untagged(batch: Sequence[LogEndRequest]) -> OffsetForLeaderEpochRequest:
         request = request_of(batch)
         for topic in request.topics:
             for row in topic.partitions:
@@ -222,7 +222,7 @@ async def test_many_partitions_are_asked_for_together(monkeypatch: pytest.Monkey
     asked: list[int] = []
     request_of = replica_ends.request_of
 
-    def counted(batch: Sequence[AskedEnd]) -> OffsetForLeaderEpochRequest:
+    def counted(batch: Sequence[LogEndRequest]) -> OffsetForLeaderEpochRequest:
         asked.append(len(batch))
         return request_of(batch)
 
@@ -243,11 +243,11 @@ async def test_only_brokers_are_told_where_a_replica_ends() -> None:
         await create(cluster, retention_ms="-1")
         await filled(cluster)
         topic = cluster.brokers[1].broker.coordinator.image.topics[TOPIC]
-        asked = AskedEnd(topic.topic_id, TOPIC, 0, 0)
+        asked = LogEndRequest(topic.topic_id, TOPIC, 0, 0)
         follower = next(one for one in BROKERS if one != state(cluster).leader)
         reply = await call(cluster, follower, replica_ends.request_of([asked]), replica_ends.VERSION)
         assert reply.topics[0].partitions[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        assert replica_ends.told_of(reply, [asked]) == {}
+        assert replica_ends.ends_of(reply, [asked]) == {}
 
 
 async def test_a_member_that_restarts_at_once_leaves_the_isr_later_and_returns() -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from engine.api import ReadResult
     from kafkawire.messages.fetch import FetchResponse
     from kafkawire.replication.fetch_session import Place
-    from kafkawire.replication.questions import LeaderReplies
+    from kafkawire.replication.questions import PartitionReply
 
 RECORD = os.urandom(10_000)
 COUNT = 60  # the records that a follower lacks
@@ -39,17 +39,17 @@ Sizes = dict["Place", int]  # of the records in a response, by partition
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[Sizes]:
+def sizes_sent(monkeypatch: pytest.MonkeyPatch) -> list[Sizes]:
     """Responses with records."""
-    really, found = questions.told, list[Sizes]()
+    really, found = questions.partition_replies, list[Sizes]()
 
-    def noted(response: FetchResponse) -> Iterator[tuple[Place, LeaderReplies]]:
+    def noted(response: FetchResponse) -> Iterator[tuple[Place, PartitionReply]]:
         rows = [*really(response)]
         sizes = {place: len(one.records) for place, one in rows if one.records}
         found.extend([sizes] if sizes else [])
         return iter(rows)
 
-    monkeypatch.setattr("kafkawire.replication.fetcher.told", noted)
+    monkeypatch.setattr("kafkawire.replication.fetcher.partition_replies", noted)
     return found
 
 
@@ -68,7 +68,7 @@ async def produce(cluster: MemoryCluster, partition: int) -> int:
     return int(reply.responses[0].partition_responses[0].error_code)
 
 
-async def copied_by_3(told: list[Sizes], partitions: int = 1, **configs: str) -> list[Sizes]:
+async def copied_by_3(sizes_sent: list[Sizes], partitions: int = 1, **configs: str) -> list[Sizes]:
     """The sizes in the responses to broker 3, which lacks records of all partitions."""
     given = {"replica_fetch_max_bytes": str(ONE), "replica_fetch_response_max_bytes": str(ROOM)}
     async with open_cluster(**given) as (cluster, nursery):
@@ -77,33 +77,33 @@ async def copied_by_3(told: list[Sizes], partitions: int = 1, **configs: str) ->
         for number in range(COUNT * partitions):
             assert await produce(cluster, number % partitions) == 0
         await in_sync(cluster, 1, 2)
-        told.clear()
+        sizes_sent.clear()
         await nursery.start(cluster.serve, 3, given)
         await in_sync(cluster, *BROKERS)
         await equal(cluster)
-    return told
+    return sizes_sent
 
 
-async def test_a_partition_takes_the_room_that_others_leave(told: list[Sizes]) -> None:
-    sizes = [sum(one.values()) for one in await copied_by_3(told)]
+async def test_a_partition_takes_the_room_that_others_leave(sizes_sent: list[Sizes]) -> None:
+    sizes = [sum(one.values()) for one in await copied_by_3(sizes_sent)]
     assert ROOM - 2 * len(RECORD) < max(sizes) <= ROOM
     assert len(sizes) <= 2 + COUNT * len(RECORD) // (ROOM - 2 * len(RECORD))
 
 
-async def test_partitions_that_have_more_share_the_room(told: list[Sizes]) -> None:
-    first = (await copied_by_3(told, partitions=4))[0]
+async def test_partitions_that_have_more_share_the_room(sizes_sent: list[Sizes]) -> None:
+    first = (await copied_by_3(sizes_sent, partitions=4))[0]
     assert len(first) == 4
     assert all(ROOM // 4 - 2 * len(RECORD) < size <= ROOM // 4 for size in first.values())
 
 
-async def test_a_partition_copied_at_a_limited_rate_is_copied_in_small_steps(told: list[Sizes]) -> None:
+async def test_a_partition_copied_at_a_limited_rate_is_copied_in_small_steps(sizes_sent: list[Sizes]) -> None:
     """A larger response would exceed the rate of one second."""
-    found = await copied_by_3(told, follower_replication_throttled_replicas="*")
+    found = await copied_by_3(sizes_sent, follower_replication_throttled_replicas="*")
     assert max(sum(one.values()) for one in found) < 2 * len(RECORD)
 
 
 async def test_partition_partly_in_memory_is_sent_as_far_as_it_was_read(
-    told: list[Sizes], monkeypatch: pytest.MonkeyPatch
+    sizes_sent: list[Sizes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The response does not wait for the disk if further records are not in memory."""
     really = Replica.read_for_replica
@@ -114,5 +114,5 @@ async def test_partition_partly_in_memory_is_sent_as_far_as_it_was_read(
         return really(self, offset, max_size_bytes, at_least_one=at_least_one)
 
     monkeypatch.setattr(Replica, "read_for_replica", read_little)
-    found = await copied_by_3(told)
+    found = await copied_by_3(sizes_sent)
     assert max(sum(one.values()) for one in found) < 2 * len(RECORD)

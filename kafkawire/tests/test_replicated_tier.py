@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from coordinator.api import ConfigChange, ConfigOperation
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.cold_world import SETTINGS, VALUE_BYTES, is_segment
@@ -30,9 +30,9 @@ LOOKS_S = 10.0  # in which the tier and retention look at each partition several
 @asynccontextmanager
 async def tiered_cluster(**more: str) -> AsyncIterator[tuple[MemoryCluster, trio.Nursery]]:
     cluster = MemoryCluster()
-    bucket = cluster.world(1).objects
+    bucket = cluster.deps_of(1).objects
     for one in BROKERS:
-        cluster.world(one).objects = bucket
+        cluster.deps_of(one).objects = bucket
     async with open_cluster(3, cluster, **SETTINGS, **more) as opened:
         yield opened
 
@@ -74,7 +74,7 @@ async def has_records(cluster: MemoryCluster, broker_id: int, offset: int) -> No
 
 def segments(cluster: MemoryCluster) -> list[str]:
     """The keys of all segments in the bucket."""
-    return sorted(key for key in cluster.world(1).objects.objects if is_segment(key) and "/topics/" not in key)
+    return sorted(key for key in cluster.deps_of(1).objects.objects if is_segment(key) and "/topics/" not in key)
 
 
 async def delete_below(cluster: MemoryCluster, offset: int) -> None:
@@ -201,12 +201,12 @@ async def test_a_new_replica_waits_for_a_tier_that_cannot_be_reached() -> None:
     async with tiered_cluster() as (cluster, _):
         await create_tiered(cluster, 1)
         await fill(cluster)
-        cluster.world(1).objects.fault = lambda _operation, _key: Fault(is_lost=True)
+        cluster.deps_of(1).objects.fault = lambda _operation, _key: Fault(is_lost=True)
         assert (await move(cluster, (1, 2))).error_code == 0
         await acknowledged(cluster, b"goes on")
         await trio.sleep(LOOKS_S)
         assert replica(cluster, 2).log.end.offset == 0
-        cluster.world(1).objects.fault = lambda _operation, _key: Fault()
+        cluster.deps_of(1).objects.fault = lambda _operation, _key: Fault()
         await moved(cluster, 1, 2)
         assert replica(cluster, 2).log.start_offset == 0
         assert log_bytes(cluster, 2).count(value_of(2)) == 1
@@ -222,8 +222,8 @@ async def test_a_follower_that_copies_from_a_slow_tier_goes_on_confirming_reads(
         number = (await leaders(cluster, 1, "warm")).index(1)
         broker = cluster.brokers[1].broker
         topic_id = broker.coordinator.image.topics["warm"].topic_id
-        warm = broker.store.replica(TopicPartition(topic_id, "warm", number))
-        bucket = cluster.world(1).objects
+        warm = broker.store.replica(TopicIdPartition(topic_id, "warm", number))
+        bucket = cluster.deps_of(1).objects
         bucket.fault = lambda operation, key: Fault(wait_s=4.0 if operation is Operation.GET and is_segment(key) else 0)
         assert (await move(cluster, (1, 2))).error_code == 0
         confirmed = list[bool]()

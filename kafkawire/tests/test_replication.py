@@ -10,7 +10,7 @@ import trio
 
 from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
 from coordinator.controller.probes import INTERVAL_S
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import StorageError
 from engine.tests import helpers
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from engine.partitions.partition import Partition
 
 TOPIC = "t"
-NOBODY = -1, -1, -1
-What: TypeAlias = "bytes | Sequence[Record]"  # the value of one record, or the records of a batch
+NO_PRODUCER = -1, -1, -1
+Content: TypeAlias = "bytes | Sequence[Record]"  # the value of one record, or the records of a batch
 enforces = pytest.mark.enforces
 
 
@@ -65,20 +65,25 @@ def state(cluster: MemoryCluster, topic: str = TOPIC) -> PartitionState:
 
 
 async def produce(
-    cluster: MemoryCluster, what: What, *, acks: int = -1, producer: tuple[int, int, int] = NOBODY, to: int = 0
+    cluster: MemoryCluster,
+    content: Content,
+    *,
+    acks: int = -1,
+    producer: tuple[int, int, int] = NO_PRODUCER,
+    to: int = 0,
 ) -> Any:
     """Produce to the leader, or to that broker, and return the row of the reply."""
-    reply = await call(cluster, to or state(cluster).leader, request_of(what, acks=acks, producer=producer), 9)
+    reply = await call(cluster, to or state(cluster).leader, request_of(content, acks=acks, producer=producer), 9)
     return reply.responses[0].partition_responses[0]
 
 
-def request_of(what: What, *, acks: int = -1, producer: tuple[int, int, int] = NOBODY) -> ProduceRequest:
-    batch = build_batch([Record(None, what)] if isinstance(what, bytes) else what, producer=producer)
+def request_of(content: Content, *, acks: int = -1, producer: tuple[int, int, int] = NO_PRODUCER) -> ProduceRequest:
+    batch = build_batch([Record(None, content)] if isinstance(content, bytes) else content, producer=producer)
     data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])
     return ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=[data])
 
 
-async def acknowledged(cluster: MemoryCluster, what: What, producer: tuple[int, int, int] = NOBODY) -> int:
+async def acknowledged(cluster: MemoryCluster, content: Content, producer: tuple[int, int, int] = NO_PRODUCER) -> int:
     """Produce until a leader acknowledges the record, as clients do, and return its offset."""
     found: list[int] = []
 
@@ -87,7 +92,7 @@ async def acknowledged(cluster: MemoryCluster, what: What, producer: tuple[int, 
         if leader not in cluster.brokers:
             return False
         try:
-            row = await produce(cluster, what, producer=producer, to=leader)
+            row = await produce(cluster, content, producer=producer, to=leader)
         except (EOFError, trio.BrokenResourceError):
             return False
         if row.error_code == 0:
@@ -107,12 +112,12 @@ async def fetch(cluster: MemoryCluster, broker_id: int, offset: int = 0) -> Any:
 def replica(cluster: MemoryCluster, broker_id: int) -> Partition:
     broker = cluster.brokers[broker_id].broker
     topic = broker.coordinator.image.topics[TOPIC]
-    return broker.store.replica(TopicPartition(topic.topic_id, TOPIC, 0))
+    return broker.store.replica(TopicIdPartition(topic.topic_id, TOPIC, 0))
 
 
 def log_bytes(cluster: MemoryCluster, broker_id: int) -> bytes:
     """All bytes of the broker's log."""
-    return helpers.log_bytes(cluster.world(broker_id).filesystem, replica(cluster, broker_id).log)
+    return helpers.log_bytes(cluster.deps_of(broker_id).filesystem, replica(cluster, broker_id).log)
 
 
 async def kill(cluster: MemoryCluster, *broker_ids: int) -> None:
@@ -159,9 +164,9 @@ async def test_acknowledged_records_are_on_all_disks() -> None:
         assert sorted(state(cluster).isr) == list(BROKERS)
         await acknowledged(cluster, b"0")
         for number in range(1, 5):
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             assert await acknowledged(cluster, b"%d" % number) == number
-            assert trio.current_time() - begun_s < 0.1, "followers that wait are woken"
+            assert trio.current_time() - started_s < 0.1, "followers that wait are woken"
             assert {len(log_bytes(cluster, one)) for one in BROKERS} == {len(log_bytes(cluster, 1))}
         assert (await fetch(cluster, state(cluster).leader)).high_watermark == 5
         assert log_bytes(cluster, 1) == log_bytes(cluster, 2) == log_bytes(cluster, 3) != b""
@@ -211,10 +216,10 @@ async def test_killed_leader_loses_no_acknowledged_records() -> None:
 
 async def seconds_without_leader(cluster: MemoryCluster, dies: int) -> float:
     """The seconds from the kill of a leader until another one acknowledges a record that all replicas in sync have."""
-    begun_s = trio.current_time()
+    started_s = trio.current_time()
     await kill(cluster, dies)
     await acknowledged(cluster, b"by another")
-    return trio.current_time() - begun_s
+    return trio.current_time() - started_s
 
 
 @pytest.mark.parametrize("replicas", [(1, 2, 3), (2, 3, 1)], ids=["the controller", "another"])
@@ -383,9 +388,9 @@ async def test_append_waits_for_a_silent_replica_no_longer_than_the_lag_time(lag
         leader = state(cluster).leader
         silent = next(one for one in BROKERS if one != leader)
         replica(cluster, silent).close(lambda: StorageError("its disk is gone"))
-        begun_s = trio.current_time()
+        started_s = trio.current_time()
         await acknowledged(cluster, b"without")
-        assert lag_max_ms <= (trio.current_time() - begun_s) * 1000 < 2 * lag_max_ms
+        assert lag_max_ms <= (trio.current_time() - started_s) * 1000 < 2 * lag_max_ms
         assert silent not in state(cluster).isr
         assert {len(log_bytes(cluster, one)) for one in BROKERS if one != silent} == {len(log_bytes(cluster, leader))}
 
@@ -397,9 +402,9 @@ async def test_follower_with_a_cut_connection_fetches_again_after_the_backoff_ti
         await create(cluster)
         await acknowledged(cluster, b"before")
         cluster.brokers[state(cluster).leader].broker.end_links()
-        begun_s = trio.current_time()
+        started_s = trio.current_time()
         await acknowledged(cluster, b"after")
-        assert backoff_ms <= (trio.current_time() - begun_s) * 1000 < backoff_ms + 1_000
+        assert backoff_ms <= (trio.current_time() - started_s) * 1000 < backoff_ms + 1_000
         assert sorted(state(cluster).isr) == list(BROKERS)
 
 
@@ -421,12 +426,12 @@ async def test_new_record_or_new_topic_does_not_wait_for_a_parked_fetch() -> Non
     async with open_cluster() as (cluster, _):
         for topic in ("first", "second"):
             await trio.sleep(0.7)
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             await create_topic(cluster, 1, topic, 6, 3)
             for number, leader in enumerate(await leaders(cluster, 1, topic)):
                 reply = await produce_to(cluster, leader, topic, number)
                 assert reply.responses[0].partition_responses[0].error_code == 0
-            assert trio.current_time() - begun_s < 0.1
+            assert trio.current_time() - started_s < 0.1
 
 
 async def test_append_after_an_orderly_leader_change_is_acknowledged_without_a_backoff() -> None:
@@ -435,11 +440,11 @@ async def test_append_after_an_orderly_leader_change_is_acknowledged_without_a_b
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await acknowledged(cluster, b"before")
-        first, begun_s = state(cluster).leader, trio.current_time()
+        first, started_s = state(cluster).leader, trio.current_time()
         nursery.start_soon(cluster.stop, first)
         await led_by_another(cluster, first)
         await acknowledged(cluster, b"after")
-        assert trio.current_time() - begun_s < 0.3
+        assert trio.current_time() - started_s < 0.3
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -9,13 +9,13 @@ import pytest
 import trio
 
 from coordinator.api import NO_LEADER, ElectionType
-from coordinator.membership.restarting_replicas import Followed, RestartingReplicas
+from coordinator.membership.restarting_replicas import FollowedReplica, RestartingReplicas
 from coordinator.testing.simulated_state_cache import SimulatedStateCaches
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.compaction_horizon import CompactionHorizon
 from engine.errors import EngineError, UnknownLeaderEpoch
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.requests.errors import ErrorCode
@@ -54,8 +54,8 @@ async def create_on(cluster: MemoryCluster, *broker_ids: int) -> None:
 
 def wipe(cluster: MemoryCluster, broker_id: int) -> None:
     """Replace all disks of a broker with empty ones."""
-    world = cluster.world(broker_id)
-    world.filesystem, world.views = SimulatedFileSystem(), SimulatedStateCaches()
+    deps = cluster.deps_of(broker_id)
+    deps.filesystem, deps.views = SimulatedFileSystem(), SimulatedStateCaches()
 
 
 def empty(filesystem: SimulatedFileSystem, path: str) -> None:
@@ -141,7 +141,7 @@ async def test_follower_with_a_damaged_log_copies_all_records_again() -> None:
         path = log.path_of(log.active.base_offset)
         await cluster.stop(gone)
         await until_gone(cluster, gone)
-        filesystem = cluster.world(gone).filesystem
+        filesystem = cluster.deps_of(gone).filesystem
         filesystem.unlink(CLEAN)
         segment = filesystem.open(path)
         segment.truncate(segment.size() - 1)
@@ -163,13 +163,13 @@ async def test_follower_without_its_directory_reports_the_lost_log_before_it_res
     """A log that ends early must be reported even if the leader's log begins behind that end: others may count on the
     lost records."""
     said: list[int] = []
-    tell = RestartingReplicas.tell
+    record = RestartingReplicas.record
 
-    async def noting_tell(giving_up: RestartingReplicas, followed: Followed, offset: int) -> None:
+    async def noting_record(restarting: RestartingReplicas, followed: FollowedReplica, offset: int) -> None:
         said.append(offset)
-        await tell(giving_up, followed, offset)
+        await record(restarting, followed, offset)
 
-    monkeypatch.setattr(RestartingReplicas, "tell", noting_tell)
+    monkeypatch.setattr(RestartingReplicas, "record", noting_record)
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await filled(cluster)
@@ -177,7 +177,7 @@ async def test_follower_without_its_directory_reports_the_lost_log_before_it_res
         await delete_below(cluster, 2)
         gone = next(one for one in BROKERS if one != state(cluster).leader)
         await cluster.stop(gone)
-        filesystem = cluster.world(gone).filesystem
+        filesystem = cluster.deps_of(gone).filesystem
         empty(filesystem, f"/data/{TOPIC}-0")
         filesystem.unlink(f"/data/{TOPIC}-0")
         await nursery.start(cluster.serve, gone, {})
@@ -189,7 +189,7 @@ async def test_follower_without_its_directory_reports_the_lost_log_before_it_res
 
 def remove_directory(cluster: MemoryCluster, broker_id: int) -> None:
     """Remove the partition's directory, as an operator or a file system check may."""
-    filesystem = cluster.world(broker_id).filesystem
+    filesystem = cluster.deps_of(broker_id).filesystem
     empty(filesystem, f"/data/{TOPIC}-0")
     filesystem.unlink(f"/data/{TOPIC}-0")
 
@@ -206,7 +206,7 @@ async def test_broker_without_its_partition_directory_is_not_elected_with_an_emp
         remove_directory(cluster, 1)
         await nursery.start(cluster.serve, 1, {})
         await stays_without_leader(cluster)
-        assert state(cluster).marks == ((1, -1, -1),)
+        assert state(cluster).suspect_replicas == ((1, -1, -1),)
         for one in (2, 3):
             await nursery.start(cluster.serve, one, {})
         assert await led(cluster) in (2, 3)
@@ -240,14 +240,14 @@ async def test_single_replica_with_a_wiped_disk_is_not_elected() -> None:
         for _ in range(2):
             await nursery.start(cluster.serve, 2, {})
             await stays_without_leader(cluster)
-            assert state(cluster).marks == ((2, -1, -1),)
+            assert state(cluster).suspect_replicas == ((2, -1, -1),)
             await cluster.stop(2)
 
 
 async def test_partition_created_just_before_a_kill_is_not_taken_for_lost() -> None:
     async with open_cluster() as (cluster, nursery):
         await create_on(cluster, 2)
-        filesystem = cluster.world(2).filesystem
+        filesystem = cluster.deps_of(2).filesystem
         await kill(cluster, 2)
         empty(filesystem, f"/data/{TOPIC}-0")
         filesystem.unlink(f"/data/{TOPIC}-0")
@@ -262,7 +262,7 @@ async def test_replica_with_the_longest_unsynced_log_is_elected_once_all_brokers
         await filled(cluster)
         assert sorted(state(cluster).isr) == list(BROKERS)
         await kill(cluster, *BROKERS)
-        cluster.world(1).power_cut()
+        cluster.deps_of(1).power_cut()
         for one in (1, 2):
             await nursery.start(cluster.serve, one, {})
         await stays_without_leader(cluster)
@@ -281,7 +281,7 @@ async def test_leader_with_unsynced_records_is_not_elected_after_a_power_cut() -
         await filled(cluster)
         first = state(cluster).leader
         await kill(cluster, first)
-        cluster.world(first).power_cut()
+        cluster.deps_of(first).power_cut()
         await nursery.start(cluster.serve, first, {})
         assert await led(cluster) != first
         await in_sync(cluster, *BROKERS)
@@ -299,7 +299,7 @@ def dir_of(cluster: MemoryCluster, broker_id: int) -> str:
 
 def break_disk(cluster: MemoryCluster, broker_id: int, path: str) -> None:
     """Let all writes of a disk fail."""
-    cluster.world(broker_id).filesystem.faults.append(Fault("write", errno.EIO, is_lasting=True, directory=path))
+    cluster.deps_of(broker_id).filesystem.faults.append(Fault("write", errno.EIO, is_lasting=True, directory=path))
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
@@ -321,9 +321,9 @@ async def test_partition_of_a_failed_log_dir_is_led_by_another_isr_member(*, is_
         await trio.sleep(PATIENCE_S)
         assert (first in cluster.brokers, sorted(state(cluster).isr)) == (True, others)
         await cluster.stop(first)
-        cluster.world(first).filesystem.faults.clear()
+        cluster.deps_of(first).filesystem.faults.clear()
         if is_replaced:
-            empty(cluster.world(first).filesystem, path)
+            empty(cluster.deps_of(first).filesystem, path)
         await nursery.start(cluster.serve, first, TWO_DIRS)
         await in_sync(cluster, *BROKERS)
         await acknowledged(cluster, b"with all")
@@ -338,9 +338,9 @@ async def test_append_does_not_wait_for_a_follower_with_a_failed_log_dir() -> No
         leader = state(cluster).leader
         gone = next(one for one in BROKERS if one != leader)
         break_disk(cluster, gone, dir_of(cluster, gone))
-        begun_s = trio.current_time()
+        started_s = trio.current_time()
         await acknowledged(cluster, b"without")
-        assert trio.current_time() - begun_s < 2
+        assert trio.current_time() - started_s < 2
         assert sorted(state(cluster).isr) == [one for one in BROKERS if one != gone]
 
 
@@ -358,7 +358,7 @@ async def test_follower_creates_no_second_log_while_its_log_dir_is_offline(kind:
         gone = next(one for one in BROKERS if one != state(cluster).leader)
         path = dir_of(cluster, gone)
         await kill(cluster, gone)
-        filesystem = cluster.world(gone).filesystem
+        filesystem = cluster.deps_of(gone).filesystem
         filesystem.faults.append(Fault(kind, errno.EIO, suffix, skip, is_lasting=True, directory=path))
         await nursery.start(cluster.serve, gone, TWO_DIRS)
         await acknowledged(cluster, b"meanwhile")
@@ -380,7 +380,7 @@ async def test_topic_created_while_a_log_dir_is_offline_is_not_taken_for_lost() 
         await create_on(cluster, 1)
         path = dir_of(cluster, 1)
         await cluster.stop(1)
-        cluster.world(1).filesystem.faults.append(Fault("read", errno.EIO, is_lasting=True, directory=path))
+        cluster.deps_of(1).filesystem.faults.append(Fault("read", errno.EIO, is_lasting=True, directory=path))
         await nursery.start(cluster.serve, 1, TWO_DIRS)
         await stays_without_leader(cluster)
         topic = CreatableTopic(name="another", num_partitions=1, replication_factor=1)
@@ -388,7 +388,7 @@ async def test_topic_created_while_a_log_dir_is_offline_is_not_taken_for_lost() 
         assert reply.topics[0].error_code == 0
         await trio.sleep(PATIENCE_S)
         made = state(cluster, "another")
-        assert (made.leader, made.marks, made.offline) == (1, (), ())
+        assert (made.leader, made.suspect_replicas, made.offline) == (1, (), ())
 
 
 async def test_reassigned_replica_creates_no_second_log_while_its_log_dir_is_offline() -> None:
@@ -404,7 +404,7 @@ async def test_reassigned_replica_creates_no_second_log_while_its_log_dir_is_off
         with pytest.raises(EngineError):
             replica(cluster, 3)
         await cluster.stop(3)
-        cluster.world(3).filesystem.faults.clear()
+        cluster.deps_of(3).filesystem.faults.clear()
         await nursery.start(cluster.serve, 3, TWO_DIRS)
         await moved(cluster, 1, 2, 3)
         await equal(cluster)
@@ -418,7 +418,7 @@ async def test_single_replica_leads_with_all_records_when_its_log_dir_is_back() 
         await filled(cluster)
         path = dir_of(cluster, 2)
         await cluster.stop(2)
-        filesystem = cluster.world(2).filesystem
+        filesystem = cluster.deps_of(2).filesystem
         filesystem.faults.append(Fault("read", errno.EIO, is_lasting=True, directory=path))
         await nursery.start(cluster.serve, 2, TWO_DIRS)
         await stays_without_leader(cluster)
@@ -426,7 +426,7 @@ async def test_single_replica_leads_with_all_records_when_its_log_dir_is_back() 
         filesystem.faults.clear()
         await nursery.start(cluster.serve, 2, TWO_DIRS)
         assert await led(cluster) == 2
-        assert state(cluster).marks == ()
+        assert state(cluster).suspect_replicas == ()
         assert await values(cluster) == SENT
 
 
@@ -437,22 +437,29 @@ async def test_in_sync_replica_leaves_the_isr_before_it_restarts_the_copy(
     """A replica in sync discards its log, for example because it lacks records that decide what its leader's compaction
     has removed (RULES K19)."""
     seen: list[tuple[int, list[int], list[int], list[int]]] = []
-    tell, reset_partition = RestartingReplicas.tell, SegmentStore.reset_partition
+    record, reset_partition = RestartingReplicas.record, SegmentStore.reset_partition
 
     def note() -> None:
         its = cluster.brokers[2].broker.coordinator._changes.image.partition(TOPIC, 0)  # maybe not published yet
         assert its is not None
-        seen.append((replica(cluster, 2).log_end_offset, [*its.isr], [*its.elr], [mark[0] for mark in its.marks]))
+        seen.append(
+            (
+                replica(cluster, 2).log_end_offset,
+                [*its.isr],
+                [*its.elr],
+                [suspect[0] for suspect in its.suspect_replicas],
+            )
+        )
 
-    async def noting_tell(giving_up: RestartingReplicas, followed: Followed, offset: int) -> None:
+    async def noting_record(restarting: RestartingReplicas, followed: FollowedReplica, offset: int) -> None:
         note()
-        await tell(giving_up, followed, offset)
+        await record(restarting, followed, offset)
 
-    async def noting_reset(store: SegmentStore, partition: TopicPartition, offset: int, *, follows_in: int) -> None:
+    async def noting_reset(store: SegmentStore, partition: TopicIdPartition, offset: int, *, follows_in: int) -> None:
         note()
         await reset_partition(store, partition, offset, follows_in=follows_in)
 
-    async def has_begun_anew() -> bool:
+    async def has_restarted_twice() -> bool:
         return len(seen) > 1
 
     async with open_cluster(2, min_insync_replicas=str(min_isr)) as (cluster, nursery):
@@ -460,16 +467,16 @@ async def test_in_sync_replica_leaves_the_isr_before_it_restarts_the_copy(
         await filled(cluster)
         await in_sync(cluster, 1, 2)
         await kill(cluster, 2)
-        monkeypatch.setattr(RestartingReplicas, "tell", noting_tell)
+        monkeypatch.setattr(RestartingReplicas, "record", noting_record)
         monkeypatch.setattr(SegmentStore, "reset_partition", noting_reset)
         replica(cluster, 1).log.dropped = CompactionHorizon(tombstones_to=len(SENT) + 1)
         await produce(cluster, b"more", acks=1)
         assert sorted(state(cluster).isr) == [1, 2]
         await nursery.start(cluster.serve, 2, {})
-        await until(has_begun_anew)
+        await until(has_restarted_twice)
         await in_sync(cluster, 1, 2)
         assert seen == [(len(SENT), [1, 2], [], []), (len(SENT), [1], [], [2])]
-        assert state(cluster).marks == ()
+        assert state(cluster).suspect_replicas == ()
         await equal(cluster)
         assert await values(cluster) == [*SENT, b"more"]
 
@@ -487,6 +494,6 @@ async def test_suspect_replica_with_all_records_counts_again_for_its_leader_at_o
         marked = frozenset({2})
         leader.learn(known._replace(version=99, in_sync=known.in_sync - marked, marked=marked, state_version=99))
         with pytest.raises(UnknownLeaderEpoch):
-            leader.check_heard(2)
+            leader.check_fetch_counts(2)
         await trio.sleep(0.2)
-        leader.check_heard(2)
+        leader.check_fetch_counts(2)

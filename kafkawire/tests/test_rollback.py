@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from coordinator.api import NO_LEADER
-from coordinator.metadata.history import Followed, History
-from coordinator.transfer.rollback import accept, look, next_history
+from coordinator.metadata.history import History, HistoryPosition
+from coordinator.transfer.rollback import accept, next_history, read_store
 from engine.log_dirs.layout import is_partition_name
 from engine.log_dirs.stray_files import find_strays
 from engine.tests.helpers import batches_in
@@ -39,8 +39,8 @@ async def accepted(cluster: MemoryCluster) -> History:
     """Accept the rollback with the followed changes in the brokers' log dirs. The sessions of the snapshot have
     ended."""
     store = cluster.ensemble.connect()
-    found = await look(store)
-    known = [last_followed(cluster.world(one).filesystem, ["/data"]) for one in BROKERS]
+    found = await read_store(store)
+    known = [last_followed(cluster.deps_of(one).filesystem, ["/data"]) for one in BROKERS]
     followed = [one for one in known if one is not None]
     assert found.contradictions(followed)
     history = next_history(found, followed, Random(0))
@@ -92,7 +92,7 @@ async def test_acknowledged_records_are_there_though_the_snapshot_names_others_i
         await equal(cluster)
         await reads(cluster, b"before", b"since", b"after")
         await trio.sleep(2 * RETENTION_MS / 1000)
-        strays = {one: find_strays(cluster.world(one).filesystem, "/data") for one in BROKERS}
+        strays = {one: find_strays(cluster.deps_of(one).filesystem, "/data") for one in BROKERS}
         assert [one for one in BROKERS if strays[one]] == unnamed
         assert leader in unnamed
 
@@ -110,7 +110,7 @@ async def reads(cluster: MemoryCluster, *wanted: bytes) -> None:
 
 
 def names(cluster: MemoryCluster, broker_id: int) -> set[str]:
-    return {name for name in cluster.world(broker_id).filesystem.list_dir("/data") if is_partition_name(name)}
+    return {name for name in cluster.deps_of(broker_id).filesystem.list_dir("/data") if is_partition_name(name)}
 
 
 async def test_a_broker_refuses_to_start_on_a_store_that_was_rolled_back_and_removes_nothing() -> None:
@@ -126,36 +126,36 @@ async def test_a_broker_refuses_to_start_on_a_store_that_was_rolled_back_and_rem
     with pytest.RaisesGroup(StartError, flatten_subgroups=True) as caught:
         async with trio.open_nursery() as nursery:
             await nursery.start(cluster.serve, 1, {})
-    told = str(caught.value.exceptions)
-    assert "the metadata store was rolled back: its newest change is" in told
-    assert "accept-rollback" in told
+    message = str(caught.value.exceptions)
+    assert "the metadata store was rolled back: its newest change is" in message
+    assert "accept-rollback" in message
     assert names(cluster, 1) == before
 
 
 async def test_single_broker_stores_the_followed_change_in_its_log_dir() -> None:
-    world = MemoryDeps()
-    async with open_broker(world) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps) as opened:
         await opened.broker.coordinator.create_topic("t")
         newest = opened.broker.coordinator.image.version
-    followed = last_followed(world.filesystem, ["/data"])
+    followed = last_followed(deps.filesystem, ["/data"])
     assert followed is not None
     assert followed.change == newest
-    async with open_broker(world) as opened:
+    async with open_broker(deps) as opened:
         await trio.sleep(1)
         await opened.broker.coordinator.create_topic("u")
         await trio.sleep(INTERVAL_S)
-        again = last_followed(world.filesystem, ["/data"])
+        again = last_followed(deps.filesystem, ["/data"])
         assert again == opened.broker.coordinator.followed
 
 
 def test_newest_valid_followed_change_counts_and_damaged_files_are_ignored() -> None:
-    world = MemoryDeps()
-    known, newer = Followed(1, "a" * 32, 7, "b" * 32), Followed(2, "c" * 32, 3)
+    deps = MemoryDeps()
+    known, newer = HistoryPosition(1, "a" * 32, 7, "b" * 32), HistoryPosition(2, "c" * 32, 3)
     assert decode(encode(known)) == known
     for path, content in (("/a", encode(known)), ("/b", encode(newer)), ("/c", encode(newer)[:-2])):
-        world.filesystem.make_dir(path)
-        world.filesystem.open(f"{path}/{NAME}", create=True).write_at([content], 0)
-    assert last_followed(world.filesystem, ["/a", "/b", "/c", "/d"]) == newer
-    assert last_followed(world.filesystem, ["/c", "/d"]) is None
+        deps.filesystem.make_dir(path)
+        deps.filesystem.open(f"{path}/{NAME}", create=True).write_at([content], 0)
+    assert last_followed(deps.filesystem, ["/a", "/b", "/c", "/d"]) == newer
+    assert last_followed(deps.filesystem, ["/c", "/d"]) is None
     with pytest.raises(ValueError, match="damaged"):
         decode(encode(known).replace(b"change=7", b"change=8"))

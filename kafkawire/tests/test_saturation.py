@@ -59,8 +59,8 @@ async def without_metadata_and_a_follower(cluster: MemoryCluster) -> int:
     await create(cluster, min_insync_replicas="2")
     await in_sync(cluster, 1, 2, 3)
     leader = state(cluster).leader
-    for world in cluster.worlds.values():
-        session = world.sessions[-1]
+    for deps in cluster.deps.values():
+        session = deps.sessions[-1]
         session.disconnected = True
         if session._silence is not None:  # all servers are away: none of them ends a session
             session._silence.cancel()
@@ -101,8 +101,8 @@ async def test_a_retry_of_an_append_that_timed_out_is_a_duplicate_and_waits_for_
         assert (await receive_row(client)).error_code == ErrorCode.REQUEST_TIMED_OUT
         await client.send(request, version=9)
         await trio.sleep(10)
-        for world in cluster.worlds.values():
-            world.sessions[-1].disconnected = False
+        for deps in cluster.deps.values():
+            deps.sessions[-1].disconnected = False
 
         async def is_acknowledged() -> bool:
             with trio.move_on_after(25):

@@ -66,7 +66,7 @@ class NewProducer(Producer):
             self.identity, self.sequence = now
 
 
-async def begun(opened: OpenBroker, name: str = "tx") -> NewProducer:
+async def new_producer(opened: OpenBroker, name: str = "tx") -> NewProducer:
     producer = NewProducer(await connected(opened), name)
     assert await producer.initialise() == NONE
     return producer
@@ -74,7 +74,7 @@ async def begun(opened: OpenBroker, name: str = "tx") -> NewProducer:
 
 async def test_a_transaction_has_the_partitions_that_are_written_to() -> None:
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         for is_commit in (True, False, True):
             for partition in (0, 1):
                 producer.sequence = 0
@@ -91,7 +91,7 @@ async def test_a_transaction_has_the_partitions_that_are_written_to() -> None:
 async def test_next_transaction_waits_for_the_markers_of_the_previous_transaction() -> None:
     """Kafka would answer CONCURRENT_TRANSACTIONS here, and a client would wait longer."""
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         for _ in range(3):
             assert await producer.produce() == NONE
             assert await producer.end() == NONE
@@ -101,12 +101,12 @@ async def test_next_transaction_waits_for_the_markers_of_the_previous_transactio
 @pytest.mark.parametrize("is_commit", [True, False])
 async def test_repeated_end_txn_after_a_lost_reply_returns_the_same_result(*, is_commit: bool) -> None:
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         before = producer.identity
         await producer.produce()
-        told = await producer.end_as(before, is_commit=is_commit)
-        assert told == (NONE, (0, 1))
-        assert await producer.end_as(before, is_commit=is_commit) == told
+        result = await producer.end_as(before, is_commit=is_commit)
+        assert result == (NONE, (0, 1))
+        assert await producer.end_as(before, is_commit=is_commit) == result
         code, _ = await producer.end_as(before, is_commit=not is_commit)
         assert code == ErrorCode.INVALID_TXN_STATE
 
@@ -115,7 +115,7 @@ async def test_a_late_end_does_not_end_the_next_transaction() -> None:
     """A late EndTxn has the previous epoch. Before the next transaction begins it may pass as a retry, from then on it
     is fenced."""
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         before = producer.identity
         await producer.produce()
         await producer.end()
@@ -129,7 +129,7 @@ async def test_a_late_end_does_not_end_the_next_transaction() -> None:
 async def test_late_produce_of_ended_transaction() -> None:
     """Named case 6: the request is held up past the commit, and past the next begin."""
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         before = producer.identity
         await producer.produce()
         await producer.end()
@@ -145,7 +145,7 @@ async def test_late_produce_of_ended_transaction() -> None:
 async def test_a_late_produce_to_a_partition_that_the_transaction_never_had() -> None:
     """The partition knows nothing of the producer; the coordinator does."""
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         before = producer.identity
         await producer.produce(partition=1)
         await producer.end()
@@ -158,7 +158,7 @@ async def test_a_late_produce_to_a_partition_that_the_transaction_never_had() ->
 
 async def test_late_offsets_of_an_ended_transaction() -> None:
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         before = producer.identity
         await producer.commit_offset(5)
         await producer.end()
@@ -175,7 +175,7 @@ async def test_late_offsets_of_an_ended_transaction() -> None:
 async def test_a_late_marker_of_an_administrator_is_refused() -> None:
     """A marker of WriteTxnMarkers 2 has the epoch in which the next transaction has begun."""
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         await producer.produce()
         await producer.end()
         await producer.produce()
@@ -194,14 +194,14 @@ async def test_a_late_marker_of_an_administrator_is_refused() -> None:
 
 async def test_a_sequence_that_does_not_begin_with_0() -> None:
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         assert await producer.produce_as(producer.identity, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert await producer.produce() == NONE
 
 
 async def test_a_plain_batch_in_a_transaction() -> None:
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         await producer.produce()
         assert await producer.produce(is_plain=True) == ErrorCode.INVALID_TXN_STATE
 
@@ -209,7 +209,7 @@ async def test_a_plain_batch_in_a_transaction() -> None:
 async def test_produce_to_many_partitions_does_not_block_the_writes_of_the_coordinator() -> None:
     """More than half of the queue for the disk in one request: the coordinator waits for room too."""
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         topic = CreatableTopic(name="wide", num_partitions=40, replication_factor=1)
         await producer.client.call(CreateTopicsRequest(topics=[topic], timeout_ms=1_000), 6)
         batches = [
@@ -230,7 +230,7 @@ async def test_produce_to_many_partitions_does_not_block_the_writes_of_the_coord
 
 async def test_both_protocols_side_by_side() -> None:
     async with open_broker(**FEW) as opened:
-        new = await begun(opened, "new")
+        new = await new_producer(opened, "new")
         old = Producer(new.client, "old")
         await old.initialise()
         await old.add(0)
@@ -247,7 +247,7 @@ async def test_both_protocols_side_by_side() -> None:
 
 async def test_a_client_that_is_older_goes_on_with_the_same_id() -> None:
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         await producer.produce()
         await producer.end()
         older = Producer(producer.client)
@@ -260,16 +260,16 @@ async def test_a_client_that_is_older_goes_on_with_the_same_id() -> None:
 @pytest.mark.parametrize("is_power_cut", [True, False])
 async def test_decided_transaction_is_completed_after_a_crash(*, is_power_cut: bool) -> None:
     """Only EndTxn was answered before the crash: the next process writes the markers, and the producer goes on."""
-    world = MemoryDeps()
-    with power_cut(world) as cut:
-        async with open_broker(world, **FEW) as opened:
-            producer = await begun(opened)
+    deps = MemoryDeps()
+    with power_cut(deps) as cut:
+        async with open_broker(deps, **FEW) as opened:
+            producer = await new_producer(opened)
             before = producer.identity
             await producer.produce()
             after = (await producer.end_as(before))[1]
             if is_power_cut:
                 cut()
-    async with open_broker(world, **FEW) as opened:
+    async with open_broker(deps, **FEW) as opened:
         again = NewProducer(await connected(opened))
         assert await stable_end(again.client) in (2, 3), "a marker may be written twice"
         assert await again.end_as(before) == (NONE, after)
@@ -294,23 +294,23 @@ def first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("first_epoch")
 async def test_when_epochs_are_used_up_a_producer_goes_on_under_another_id() -> None:
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
-        told = [producer.identity]
+        producer = await new_producer(opened)
+        identities = [producer.identity]
         for _ in range(4):
             assert await producer.produce() == NONE
             assert await producer.end() == NONE
-            told.append(producer.identity)
-        assert told == [(0, LAST_EPOCH - 2), (0, LAST_EPOCH - 1), (0, LAST_EPOCH), (1, 0), (1, 1)]
+            identities.append(producer.identity)
+        assert identities == [(0, LAST_EPOCH - 2), (0, LAST_EPOCH - 1), (0, LAST_EPOCH), (1, 0), (1, 1)]
         await trio.testing.wait_all_tasks_blocked()
         assert await stable_end(producer.client) == 8
-        assert await producer.produce_as(told[2], 1) == FENCED
+        assert await producer.produce_as(identities[2], 1) == FENCED
 
 
 @pytest.mark.usefixtures("first_epoch")
 async def test_epoch_32766_times_out() -> None:
     """Named case 8."""
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         await use_up_epochs(producer)
         last = producer.identity
         await producer.produce()
@@ -328,7 +328,7 @@ async def test_epoch_32766_times_out() -> None:
 async def test_an_empty_abort_after_a_commit() -> None:
     """Named case 9: the abort waits for the commit's markers, and is a real abort."""
     async with open_broker(**FEW) as opened:
-        producer = await begun(opened)
+        producer = await new_producer(opened)
         await producer.produce()
         assert await producer.end() == NONE
         assert await producer.end(is_commit=False) == NONE

@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import EngineError, StorageError
 from engine.files.disk import DiskWorkers
-from engine.files.simulated_disk import Fault
 from engine.partitions.suspension import take_role
+from engine.testing.simulated_disk import Fault
 from kafkawire.adapters.dir_workers import APPLY_MAX_S
 from kafkawire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -58,7 +58,7 @@ LAG_S = 30.0  # replica.lag.time.max.ms
 
 async def create(cluster: MemoryCluster, name: str, *replicas: Sequence[int], asked: int = 2) -> float:
     """Create a topic with a partition for each list of replicas, and return how many seconds that took."""
-    begun_s = trio.current_time()
+    started_s = trio.current_time()
     assignments = [
         CreatableReplicaAssignment(partition_index=number, broker_ids=[*ids]) for number, ids in enumerate(replicas)
     ]
@@ -68,7 +68,7 @@ async def create(cluster: MemoryCluster, name: str, *replicas: Sequence[int], as
     )
     reply = await call(cluster, asked, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 6)
     assert reply.topics[0].error_code == 0
-    return trio.current_time() - begun_s
+    return trio.current_time() - started_s
 
 
 async def delete(cluster: MemoryCluster, name: str, asked: int = 2) -> None:
@@ -83,7 +83,7 @@ def broker(cluster: MemoryCluster, broker_id: int = 1) -> Broker:
 def partition(cluster: MemoryCluster, broker_id: int, name: str, number: int = 0) -> Partition | None:
     """The partition in the engine, even if it is suspended, or None."""
     topic = broker(cluster, broker_id).coordinator.image.topics[name]
-    return broker(cluster, broker_id).store._partitions.get(TopicPartition(topic.topic_id, name, number))
+    return broker(cluster, broker_id).store._partitions.get(TopicIdPartition(topic.topic_id, name, number))
 
 
 def workers(cluster: MemoryCluster, path: str, broker_id: int = 1) -> DiskWorkers:
@@ -93,13 +93,13 @@ def workers(cluster: MemoryCluster, path: str, broker_id: int = 1) -> DiskWorker
 @contextmanager
 def hanging(cluster: MemoryCluster, path: str, broker_id: int = 1, *, only_scans: bool = False) -> Iterator[None]:
     """Let the disk of that log dir answer nothing within the block."""
-    world, found = cluster.world(broker_id), workers(cluster, path, broker_id)
+    deps, found = cluster.deps_of(broker_id), workers(cluster, path, broker_id)
     there = [found.scans] if only_scans else found.all
-    world.delays.hang(there)
+    deps.delays.hang(there)
     try:
         yield
     finally:
-        world.delays.set(there)
+        deps.delays.set(there)
 
 
 def path_of(cluster: MemoryCluster, name: str, number: int = 0, broker_id: int = 1) -> str:
@@ -120,7 +120,7 @@ def check_roles(cluster: MemoryCluster, broker_id: int, image: ClusterImage) -> 
     """Check that the broker serves no role that is older than its published image."""
     for topic in image.topics_by_id.values():
         for number, wanted in enumerate(topic.partitions):
-            key = TopicPartition(topic.topic_id, topic.name, number)
+            key = TopicIdPartition(topic.topic_id, topic.name, number)
             found = broker(cluster, broker_id).store._partitions.get(key)
             if found is None or found.is_closed or found.is_suspended or broker_id not in wanted.replicas:
                 continue
@@ -174,10 +174,10 @@ def behind(cluster: MemoryCluster) -> list[str]:
 async def test_hanging_disk_does_not_delay_partitions_on_the_other_log_dir(leader: int) -> None:
     async with prepared(leader) as (cluster, _, path):
         with hanging(cluster, path):
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             await fall_behind(cluster)
             assert behind(cluster) == [path]
-            assert trio.current_time() - begun_s < APPLY_MAX_S + SMALL_S
+            assert trio.current_time() - started_s < APPLY_MAX_S + SMALL_S
             healthy = next(one for one in (0, 1) if partition(cluster, 1, "two", one) is not None)
             assert path_of(cluster, "two", healthy) != path
             assert await until_served(cluster, "two", number=healthy) < SMALL_S
@@ -199,16 +199,16 @@ async def test_partition_on_a_hanging_disk_is_led_by_another_broker_after_the_la
             await fall_behind(cluster)
             await trio.sleep(LAG_S - APPLY_MAX_S - 1)
             assert (state(cluster).leader, state(cluster).offline) == (1, ())
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             second = await led_by_another(cluster, 1)
-            assert trio.current_time() - begun_s < 2
+            assert trio.current_time() - started_s < 2
             await acknowledged(cluster, b"by another")
             assert (state(cluster).offline, sorted(state(cluster).isr)) == ((1,), [2, 3])
             assert state(cluster, "healthy").leader == 1
             assert state(cluster, "healthy").offline == ()
             assert "does not answer" in broker(cluster)._host.not_served()[replica_key(cluster, TOPIC)]  # type: ignore[union-attr]
         await in_sync(cluster, *BROKERS)
-        assert (state(cluster).leader, state(cluster).offline, state(cluster).marks) == (second, (), ())
+        assert (state(cluster).leader, state(cluster).offline, state(cluster).suspect_replicas) == (second, (), ())
         await acknowledged(cluster, b"after")
         await equal(cluster)
         assert await values(cluster) == [b"before", b"by another", b"after"]
@@ -216,8 +216,8 @@ async def test_partition_on_a_hanging_disk_is_led_by_another_broker_after_the_la
             await until_served(cluster, "two", number=number, by=leader_of(cluster, "two", number))
 
 
-def replica_key(cluster: MemoryCluster, name: str) -> TopicPartition:
-    return TopicPartition(broker(cluster).coordinator.image.topics[name].topic_id, name, 0)
+def replica_key(cluster: MemoryCluster, name: str) -> TopicIdPartition:
+    return TopicIdPartition(broker(cluster).coordinator.image.topics[name].topic_id, name, 0)
 
 
 def leader_of(cluster: MemoryCluster, name: str, number: int) -> int:
@@ -229,12 +229,12 @@ async def test_a_broker_stops_in_time_while_a_log_dir_is_behind() -> None:
         with hanging(cluster, path):
             await fall_behind(cluster)
             stopping = broker(cluster)
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             stopping.stop.set()
             assert await led_by_another(cluster, 1, "healthy") in (2, 3)
-            assert trio.current_time() - begun_s < APPLY_MAX_S + SMALL_S + 2
+            assert trio.current_time() - started_s < APPLY_MAX_S + SMALL_S + 2
             await stopping.drained.wait()
-            assert trio.current_time() - begun_s < STOP_MAX_S
+            assert trio.current_time() - started_s < STOP_MAX_S
 
 
 async def until_resumed(log: Partition) -> None:
@@ -298,7 +298,7 @@ async def test_leader_replaced_while_its_disk_hangs_refuses_appends() -> None:
         assert found is not None
         with hanging(cluster, path):
             await fall_behind(cluster)
-            cluster.ensemble.expire(cluster.world(1).sessions[-1])
+            cluster.ensemble.expire(cluster.deps_of(1).sessions[-1])
             await led_by_another(cluster, 1)
             await settled(cluster)
             assert found.is_suspended
@@ -325,7 +325,7 @@ async def test_topic_deleted_while_its_disk_hangs_is_deleted_when_the_disk_is_ba
             if is_made_again:
                 assert await create(cluster, TOPIC, (1, 2, 3)) < SMALL_S
                 await settled(cluster)
-            assert cluster.world(1).filesystem.exists(f"{path}/{TOPIC}-0")
+            assert cluster.deps_of(1).filesystem.exists(f"{path}/{TOPIC}-0")
         if is_made_again:
             await acknowledged(cluster, b"new")
             await equal(cluster)
@@ -333,7 +333,7 @@ async def test_topic_deleted_while_its_disk_hangs_is_deleted_when_the_disk_is_ba
             assert path_of(cluster, TOPIC) == path
         else:
             await trio.sleep(1)
-            assert not cluster.world(1).filesystem.exists(f"{path}/{TOPIC}-0")
+            assert not cluster.deps_of(1).filesystem.exists(f"{path}/{TOPIC}-0")
         assert broker(cluster).store._partitions.get(old.partition) is None
 
 
@@ -365,18 +365,18 @@ async def test_topic_deleted_while_its_log_is_opened_again_is_deleted() -> None:
         closed = replica(cluster, 1)
         closed.put_offline(partial(StorageError, "closed by a test"))
 
-        async def is_told() -> bool:
+        async def is_reported_offline() -> bool:
             return state(cluster).offline == (1,)
 
         with hanging(cluster, path, only_scans=True):
-            await until(is_told)
+            await until(is_reported_offline)
             await trio.sleep(5)
             assert broker(cluster)._host.workers._workers[closed.log_dir].is_reopening  # type: ignore[union-attr]
             await delete(cluster, TOPIC)
             await settled(cluster)
         await trio.sleep(5)
         assert broker(cluster).store._partitions.get(closed.partition) is None
-        assert not cluster.world(1).filesystem.exists(f"{path}/{TOPIC}-0")
+        assert not cluster.deps_of(1).filesystem.exists(f"{path}/{TOPIC}-0")
         assert broker(cluster).coordinator.has_session
 
 
@@ -437,7 +437,7 @@ async def test_a_topic_with_one_replica_is_led_again_once_its_disk_answers() -> 
             assert (state(cluster).leader, state(cluster).offline, state(cluster).isr) == (-1, (1,), (1,))
         await acknowledged(cluster, b"after")
         assert await values(cluster) == [b"before", b"after"]
-        assert (state(cluster).offline, state(cluster).marks) == ((), ())
+        assert (state(cluster).offline, state(cluster).suspect_replicas) == ((), ())
 
 
 async def test_config_change_reaches_healthy_log_dirs_at_once_and_a_hanging_log_dir_later() -> None:
@@ -445,10 +445,10 @@ async def test_config_change_reaches_healthy_log_dirs_at_once_and_a_hanging_log_
         change = ConfigChange(ConfigOperation.SET, "message.max.bytes", "4321")
         with hanging(cluster, path):
             await fall_behind(cluster)
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             await broker(cluster, 2).coordinator.alter_broker_configs(CLUSTER_DEFAULT, [change])
             await settled(cluster)
-            assert trio.current_time() - begun_s < SMALL_S
+            assert trio.current_time() - started_s < SMALL_S
             assert replica_named(cluster, "healthy").config.max_message_size_bytes == 4321
             assert not replica(cluster, 1).is_suspended, "its epoch is the newest"
         await until_served(cluster, TOPIC)
@@ -474,7 +474,7 @@ async def test_leader_replaced_during_a_hanging_write_acknowledges_nothing() -> 
             for acks in (1, -1):
                 nursery.start_soon(write, acks)
             await trio.sleep(0.1)
-            cluster.ensemble.expire(cluster.world(1).sessions[-1])
+            cluster.ensemble.expire(cluster.deps_of(1).sessions[-1])
             await led_by_another(cluster, 1)
             await settled(cluster)
             assert (behind(cluster), found.is_suspended, found.leader_epoch) == ([path], True, 0)
@@ -496,7 +496,7 @@ async def test_a_role_that_waits_for_a_write_is_not_taken_once_there_is_a_newer_
         with hanging(cluster, path):
             nursery.start_soon(partial(produce, cluster, b"hangs", acks=1, to=1))
             await trio.sleep(0.1)
-            cluster.ensemble.expire(cluster.world(1).sessions[-1])
+            cluster.ensemble.expire(cluster.deps_of(1).sessions[-1])
             await led_by_another(cluster, 1)
             await settled(cluster)
             await change_leader(cluster, nursery, state(cluster).leader)
@@ -523,7 +523,7 @@ async def test_follower_on_a_hanging_disk_leaves_the_isr_after_the_lag_time_and_
 async def test_log_that_waits_for_a_hanging_disk_survives_the_failure_of_another_log_dir() -> None:
     cluster = MemoryCluster()
     broken = Fault("write", errno.EIO, is_lasting=True, directory="/a")
-    cluster.world(1).filesystem.faults.append(broken)
+    cluster.deps_of(1).filesystem.faults.append(broken)
     async with open_cluster(3, cluster, **TWO_DIRS):
         await settled(cluster)
         with hanging(cluster, "/b"):
@@ -544,16 +544,16 @@ async def test_a_log_may_take_minutes_to_be_opened_again(*, in_new_epoch: bool) 
         closed = replica(cluster, 1)
         closed.put_offline(partial(StorageError, "closed by a test"))
 
-        async def is_told() -> bool:
+        async def is_reported_offline() -> bool:
             return state(cluster).offline == (1,)
 
         async def is_deleted() -> bool:
-            return not cluster.world(1).filesystem.exists(f"{path}/{TOPIC}-0")
+            return not cluster.deps_of(1).filesystem.exists(f"{path}/{TOPIC}-0")
 
         with hanging(cluster, path, only_scans=True):
-            await until(is_told)
+            await until(is_reported_offline)
             if in_new_epoch:
-                cluster.ensemble.expire(cluster.world(2).sessions[-1])
+                cluster.ensemble.expire(cluster.deps_of(2).sessions[-1])
                 await led_by_another(cluster, 2)
             await trio.sleep(5)
             worker = broker(cluster)._host.workers._workers[closed.log_dir]  # type: ignore[union-attr]

@@ -44,12 +44,12 @@ class Disturbed:
         await self.mend()
         self._hanging = self._rng.choice(BROKERS), self._rng.choice(("/a", "/b"))
         broker_id, path = self._hanging
-        self.cluster.world(broker_id).delays.hang(workers(self.cluster, path, broker_id).all)
+        self.cluster.deps_of(broker_id).delays.hang(workers(self.cluster, path, broker_id).all)
 
     async def mend(self) -> None:
         if self._hanging is not None:
             broker_id, path = self._hanging
-            self.cluster.world(broker_id).delays.set(workers(self.cluster, path, broker_id).all)
+            self.cluster.deps_of(broker_id).delays.set(workers(self.cluster, path, broker_id).all)
             self._hanging = None
 
     async def _change_topics(self) -> None:
@@ -66,7 +66,7 @@ class Disturbed:
         """Expire the leader's session; the broker registers again."""
         leader = state(self.cluster).leader
         if leader in BROKERS:
-            self.cluster.ensemble.expire(self.cluster.world(leader).sessions[-1])
+            self.cluster.ensemble.expire(self.cluster.deps_of(leader).sessions[-1])
             with trio.move_on_after(STEP_MAX_S):
                 await led_by_another(self.cluster, leader)
 
@@ -98,8 +98,8 @@ def served(cluster: MemoryCluster, broker_id: int) -> bool:
         for number in range(len(one.partitions))
     ]
     is_open = all(one is not None and not one.is_suspended and not one.is_closed for one in logs)
-    is_told = not any(state.offline for one in image.topics.values() for state in one.partitions)
-    return is_open and is_told and not host.not_served() and not any(host.store.changes._coming.values())
+    is_reported_online = not any(state.offline for one in image.topics.values() for state in one.partitions)
+    return is_open and is_reported_online and not host.not_served() and not any(host.store.changes._coming.values())
 
 
 @pytest.mark.parametrize("seed", range(4))

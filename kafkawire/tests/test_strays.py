@@ -30,7 +30,7 @@ from kafkawire.tests.test_repudiation import led
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
 
 SENT = [b"%d" % number for number in range(4)]
 KEPT_S = 14_400
@@ -49,16 +49,16 @@ def use(cluster: MemoryCluster, ensemble: FakeEnsemble) -> None:
     """Let all brokers use that metadata store from their next start on. They do not remember a followed change, like
     brokers of an earlier version or with a new log dir."""
     cluster.ensemble = ensemble
-    for world in cluster.worlds.values():
-        world.ensemble = ensemble
-        if world.filesystem.exists(f"/data/{NAME}"):
-            world.filesystem.unlink(f"/data/{NAME}")
-        for session in world.sessions:
+    for deps in cluster.deps.values():
+        deps.ensemble = ensemble
+        if deps.filesystem.exists(f"/data/{NAME}"):
+            deps.filesystem.unlink(f"/data/{NAME}")
+        for session in deps.sessions:
             ensemble._commit(ensemble._tree.stage_end_of_session(session.session_id))
 
 
-def strays(world: MemoryDeps) -> list[str]:
-    return [one.topic for one in find_strays(world.filesystem, "/data")]
+def strays(deps: MemoryDeps) -> list[str]:
+    return [one.topic for one in find_strays(deps.filesystem, "/data")]
 
 
 async def delete(cluster: MemoryCluster, broker_id: int, topic: str) -> None:
@@ -90,7 +90,7 @@ async def test_d3_topics_that_are_newer_than_a_restored_zookeeper_come_back_with
         for one in BROKERS:
             await nursery.start(cluster.serve, one, {})
         for one in BROKERS:
-            assert strays(cluster.world(one)) == [TOPIC]
+            assert strays(cluster.deps_of(one)) == [TOPIC]
             reply = await call(cluster, one, DescribeLogDirsRequest(topics=None), 4)
             assert [(row.error_code, row.topics) for row in reply.results] == [(0, [])]
         await trio.sleep(3 * CHECK_INTERVAL_S)
@@ -101,7 +101,7 @@ async def test_d3_topics_that_are_newer_than_a_restored_zookeeper_come_back_with
         await led(cluster)
         await in_sync(cluster, *BROKERS)
         assert await values(cluster) == SENT
-        assert [strays(cluster.world(one)) for one in BROKERS] == [[], [], []]
+        assert [strays(cluster.deps_of(one)) for one in BROKERS] == [[], [], []]
         await acknowledged(cluster, b"on it goes")
 
 
@@ -114,7 +114,7 @@ async def test_d3_a_topic_that_is_deleted_while_a_broker_is_down_leaves_no_stray
         await nursery.start(cluster.serve, 3, {})
         await settled(cluster)
         for one in BROKERS:
-            names = cluster.world(one).filesystem.list_dir("/data")
+            names = cluster.deps_of(one).filesystem.list_dir("/data")
             assert [name for name in names if "-0" in name or "stray" in name] == []
 
 
@@ -122,20 +122,20 @@ async def test_d3_log_left_by_an_unfinished_deletion_is_deleted_at_the_next_star
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A single broker deletes the log too, instead of making it a stray."""
-    world = MemoryDeps()
+    deps = MemoryDeps()
 
-    async def fails(_store: SegmentStore, partitions: Sequence[TopicPartition]) -> list[EngineError | None]:
+    async def fails(_store: SegmentStore, partitions: Sequence[TopicIdPartition]) -> list[EngineError | None]:
         return [StorageError("the process ends before it is done") for _ in partitions]
 
     with monkeypatch.context() as patched:
         patched.setattr(SegmentStore, "delete_partitions", fails)
-        async with open_broker(world) as opened:
+        async with open_broker(deps) as opened:
             plane = opened.broker.coordinator
             await plane.create_topic(TOPIC, partition_count=1)
             await plane.delete_topic(TOPIC)
-    assert f"{TOPIC}-0" in world.filesystem.list_dir("/data")
-    async with open_broker(world):
-        names = world.filesystem.list_dir("/data")
+    assert f"{TOPIC}-0" in deps.filesystem.list_dir("/data")
+    async with open_broker(deps):
+        names = deps.filesystem.list_dir("/data")
     assert [name for name in names if "-0" in name or "stray" in name] == []
 
 
@@ -147,15 +147,15 @@ async def test_d3_a_deletion_that_is_no_longer_kept_leaves_strays(monkeypatch: p
         await acknowledged(cluster, b"a")
         await kill(cluster, 3)
         await trio.sleep(60)
-        cluster.world(2).sessions[-1].lagging = True
+        cluster.deps_of(2).sessions[-1].lagging = True
         await delete(cluster, 1, TOPIC)
         for number in range(3):
             assert await create_topic(cluster, 1, f"other{number}", 1) == 0
-        cluster.world(2).sessions[-1].lagging = False
-        cluster.ensemble.settle()
+        cluster.deps_of(2).sessions[-1].lagging = False
+        cluster.ensemble.catch_up_all()
         await nursery.start(cluster.serve, 3, {})
         await settled(cluster)
-        assert [strays(cluster.world(one)) for one in BROKERS] == [[], [TOPIC], [TOPIC]]
+        assert [strays(cluster.deps_of(one)) for one in BROKERS] == [[], [TOPIC], [TOPIC]]
 
 
 async def test_d3_lost_topic_node_is_no_deletion_and_its_logs_become_strays() -> None:
@@ -172,7 +172,7 @@ async def test_d3_lost_topic_node_is_no_deletion_and_its_logs_become_strays() ->
         await stop_all(cluster, is_killed=False)
         for one in BROKERS:
             await nursery.start(cluster.serve, one, {})
-        assert [strays(cluster.world(one)) for one in BROKERS] == [[TOPIC]] * 3
+        assert [strays(cluster.deps_of(one)) for one in BROKERS] == [[TOPIC]] * 3
 
 
 async def test_d3_a_log_that_is_named_again_while_the_broker_runs_is_offline_until_the_metadata_say_so() -> None:
@@ -180,18 +180,18 @@ async def test_d3_a_log_that_is_named_again_while_the_broker_runs_is_offline_unt
         await create(cluster, (1, 2, 3))
         for value in SENT:
             await acknowledged(cluster, value)
-        broker, world = cluster.brokers[1].broker, cluster.world(1)
+        broker, deps = cluster.brokers[1].broker, cluster.deps_of(1)
         host, plane = broker._host, broker.coordinator
         assert host is not None
         image, me = plane.image, plane._membership.me
         without = with_topics(image, removed=[image.topics[TOPIC]])
         await host.apply(host_changes(image, without, me, ()))
-        assert strays(world) == [TOPIC]
+        assert strays(deps) == [TOPIC]
         await host.apply(host_changes(without, image, me, ()))
-        assert strays(world) == []
+        assert strays(deps) == []
         [reason] = host.not_served().values()
         assert reason == "its log was a stray, and is back"
-        plane._facts.applied()
+        plane._replica_states.applied()
 
         async def is_led_by_another() -> bool:
             return state(cluster).leader in (2, 3)
@@ -220,22 +220,22 @@ async def test_a_stray_is_deleted_after_so_much_running_time() -> None:
     configs = {"log_dir_stray_retention_ms": str(KEPT_S * 1000)}
     async with open_cluster(1, cluster, **configs):
         await trio.sleep(KEPT_S / 2)
-        assert strays(cluster.world(1)) == [TOPIC]
+        assert strays(cluster.deps_of(1)) == [TOPIC]
     await trio.sleep(2 * KEPT_S)
     async with open_cluster(1, cluster, **configs):
         await trio.sleep(KEPT_S / 2 - 2 * CHECK_INTERVAL_S)
-        assert strays(cluster.world(1)) == [TOPIC]
+        assert strays(cluster.deps_of(1)) == [TOPIC]
         await trio.sleep(4 * CHECK_INTERVAL_S)
-        assert strays(cluster.world(1)) == []
+        assert strays(cluster.deps_of(1)) == []
 
 
 async def test_d3_time_without_a_session_does_not_count() -> None:
     cluster = MemoryCluster()
     await with_stray(cluster)
     async with open_cluster(1, cluster, log_dir_stray_retention_ms="600000"):
-        cluster.world(1).sessions[-1].disconnected = True
+        cluster.deps_of(1).sessions[-1].disconnected = True
         await trio.sleep(6000)
-        assert strays(cluster.world(1)) == [TOPIC]
-        cluster.world(1).sessions[-1].disconnected = False
+        assert strays(cluster.deps_of(1)) == [TOPIC]
+        cluster.deps_of(1).sessions[-1].disconnected = False
         await trio.sleep(600 + 3 * CHECK_INTERVAL_S)
-        assert strays(cluster.world(1)) == []
+        assert strays(cluster.deps_of(1)) == []

@@ -45,10 +45,10 @@ async def seconds_to_return(
     for _ in range(count):
         await acknowledged(cluster, RECORD)
     await nursery.start(cluster.serve, gone, given)
-    begun_s = trio.current_time()
+    started_s = trio.current_time()
     await in_sync(cluster, *BROKERS)
     await equal(cluster)
-    return trio.current_time() - begun_s
+    return trio.current_time() - started_s
 
 
 async def a_follower(cluster: MemoryCluster) -> int:
@@ -93,10 +93,10 @@ async def test_in_sync_replica_is_not_throttled() -> None:
         for side in ("leader", "follower"):
             await tell(cluster, IS_TOPIC, TOPIC, f"{side}.replication.throttled.replicas", "*")
             await tell(cluster, IS_BROKER, "", f"{side}.replication.throttled.rate", "1")
-        begun_s = trio.current_time()
+        started_s = trio.current_time()
         for _ in range(COUNT):
             await acknowledged(cluster, RECORD)
-        assert trio.current_time() - begun_s < 3
+        assert trio.current_time() - started_s < 3
         assert sorted(state(cluster).isr) == list(BROKERS)
         assert cluster.brokers[state(cluster).leader].broker.metrics.replication.isr_shrinks == 0
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from engine.api import Isolation, Marker, OffsetSpec, Outcome, PartitionLog, TopicPartition
+from engine.api import Isolation, Marker, OffsetSpec, Outcome, PartitionLog, TopicIdPartition
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch, parse_header
 from kafkawire.client import consumer as client
 from kafkawire.client.offsets import LATEST, known_offsets
@@ -17,7 +17,7 @@ from kafkawire.client.partitions import TopicPartition as ClientPartition
 from kafkawire.client.tests.test_against_broker import cluster_of
 from kafkawire.http.queries import ReadableTopics
 from kafkawire.http.record_search import RecordSearch
-from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.asgi import get_response
 from kafkawire.messages import describe_producers, list_offsets
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.requests.context import allow_all
@@ -27,7 +27,7 @@ from kafkawire.tests.harness import Broker, open_handlers
 
 ABORTING, COMMITTING = 7, 8
 END, STABLE_END = 7, 5
-NOBODY = -1, -1, -1
+NO_PRODUCER = -1, -1, -1
 
 
 async def fill(log: PartitionLog) -> None:
@@ -42,9 +42,9 @@ async def fill(log: PartitionLog) -> None:
     assert (log.log_end_offset, log.last_stable_offset) == (END, STABLE_END)
 
 
-async def append(log: PartitionLog, number: int, producer: tuple[int, int, int] = NOBODY) -> None:
+async def append(log: PartitionLog, number: int, producer: tuple[int, int, int] = NO_PRODUCER) -> None:
     record = Record(b"key", b"%d" % number, EPOCH_MS + number)
-    attributes = 0 if producer == NOBODY else TRANSACTIONAL_BIT
+    attributes = 0 if producer == NO_PRODUCER else TRANSACTIONAL_BIT
     await log.append(memoryview(build_batch([record], attributes=attributes, producer=producer)), acks=-1).wait()
 
 
@@ -120,8 +120,8 @@ async def test_describe_producers() -> None:
     async with open_handlers() as broker:
         await filled(broker)
         asked = describe_producers.TopicRequest(name="t", partition_indexes=[0])
-        told_by = await broker.ask(describe_producers.DescribeProducersRequest(topics=[asked]), 0)
-        [[partition]] = [topic.partitions for topic in told_by.topics]
+        response = await broker.ask(describe_producers.DescribeProducersRequest(topics=[asked]), 0)
+        [[partition]] = [topic.partitions for topic in response.topics]
         found = {one.producer_id: one for one in partition.active_producers}
         told = {
             producer: (one.last_sequence, one.coordinator_epoch, one.current_txn_start_offset)
@@ -133,11 +133,11 @@ async def test_describe_producers() -> None:
 async def test_record_search_finds_only_committed_records() -> None:
     async with open_broker() as opened:
         topic = await opened.broker.coordinator.create_topic("t", partition_count=1, configs={"index.keys": "true"})
-        await fill(opened.broker.store.get(TopicPartition(topic.topic_id, "t", 0)))
+        await fill(opened.broker.store.get(TopicIdPartition(topic.topic_id, "t", 0)))
         topics = ReadableTopics(opened.broker.coordinator, opened.broker.store, allow_all)
         app = Starlette(routes=RecordSearch(topics).routes())
         for query in ({"key": "key"}, {"from": str(EPOCH_MS)}, {"offset": "0", "partition": "0"}):
-            status, body = await asked(app, "/v1/topics/t/messages", **query)
+            status, body = await get_response(app, "/v1/topics/t/messages", **query)
             document = json.loads(body)
             assert status == 200, document
             assert [one["offset"] for one in document["messages"]] == [0, 2]
@@ -152,7 +152,7 @@ async def test_our_own_client(isolation: Isolation, values: Sequence[int], end: 
     partition = ClientPartition("t", 0)
     async with open_broker() as opened, cluster_of(opened) as cluster:
         topic = await opened.broker.coordinator.create_topic("t", partition_count=1)
-        await fill(opened.broker.store.get(TopicPartition(topic.topic_id, "t", 0)))
+        await fill(opened.broker.store.get(TopicIdPartition(topic.topic_id, "t", 0)))
         reader = client.Consumer(cluster, {partition: 0}, lambda _: None, isolation)
         found = [record.value for batch in await reader.poll() for record in batch.records()]
         assert found == [b"%d" % value for value in values]

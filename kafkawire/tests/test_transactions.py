@@ -46,14 +46,14 @@ class Crash(Exception):
 
 
 @contextmanager
-def power_cut(world: MemoryDeps) -> Iterator[Callable[[], None]]:
+def power_cut(deps: MemoryDeps) -> Iterator[Callable[[], None]]:
     """A function that ends the broker when it is called; later disk operations of that broker fail."""
     is_cut = False
 
     def cut() -> None:
         nonlocal is_cut
         is_cut = True
-        world.power_cut()
+        deps.power_cut()
         raise Crash
 
     try:
@@ -254,10 +254,10 @@ async def test_offsets_of_a_fenced_producer_are_refused() -> None:
 
 @pytest.mark.parametrize("is_commit", [False, True])
 async def test_a_decision_outlives_a_power_cut(*, is_commit: bool) -> None:
-    world = MemoryDeps()
+    deps = MemoryDeps()
     identity: Identity = (-1, -1)
-    with power_cut(world) as cut:
-        async with open_broker(world, **FEW) as opened:
+    with power_cut(deps) as cut:
+        async with open_broker(deps, **FEW) as opened:
             producer = Producer(await connected(opened))
             await producer.initialise()
             await producer.commit_offset(5)
@@ -266,7 +266,7 @@ async def test_a_decision_outlives_a_power_cut(*, is_commit: bool) -> None:
             assert await producer.end(is_commit=is_commit) == NONE
             identity = producer.identity
             cut()
-    async with open_broker(world, **FEW) as opened:
+    async with open_broker(deps, **FEW) as opened:
         client = await connected(opened)
         await trio.sleep(1)  # markers are tried again until their partitions are read
         assert await stable_end(client) in (2, 3), "its marker may be there twice"
@@ -277,10 +277,10 @@ async def test_a_decision_outlives_a_power_cut(*, is_commit: bool) -> None:
 
 async def test_an_open_transaction_outlives_a_power_cut() -> None:
     """Named case 2: the pending offset is unstable, and the producer goes on."""
-    world = MemoryDeps()
+    deps = MemoryDeps()
     producer = Producer(None)  # type: ignore[arg-type]
-    with power_cut(world) as cut:
-        async with open_broker(world, **FEW) as opened:
+    with power_cut(deps) as cut:
+        async with open_broker(deps, **FEW) as opened:
             producer.client = await connected(opened)
             await producer.initialise()
             await producer.transact(b"before")
@@ -289,7 +289,7 @@ async def test_an_open_transaction_outlives_a_power_cut() -> None:
             await producer.produce()
             await trio.sleep(1)  # until the cache of coordinator state is written
             cut()
-    async with open_broker(world, **FEW) as opened:
+    async with open_broker(deps, **FEW) as opened:
         client = producer.client = await connected(opened)
         assert await state(client) == "Ongoing"
         assert await committed(client) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)

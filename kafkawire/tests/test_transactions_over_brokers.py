@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.batches.batch import Record, build_batch
 from kafkawire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kafkawire.messages.end_txn import EndTxnRequest
@@ -125,7 +125,7 @@ def ends(producer: Producer) -> list[tuple[int, int]]:
     for partition, leader in enumerate(producer.leaders):
         broker = producer.cluster.brokers[leader].broker
         topic_id = broker.coordinator.image.topics["t"].topic_id
-        log = broker.store.get(TopicPartition(topic_id, "t", partition))
+        log = broker.store.get(TopicIdPartition(topic_id, "t", partition))
         found.append((log.log_end_offset, log.last_stable_offset))
     return found
 

@@ -281,9 +281,9 @@ class ConnectionMachine:
         if self._left_since_s is not None:
             is_over = now_s > max(self._left_since_s, self._last_activity_s) + limits.reply_timeout_ms / 1000
             return CloseReason.CLOSED_BY_PEER if is_over else None
-        return self._overdue_to_come(now_s)
+        return self._overdue_receiving(now_s)
 
-    def _overdue_to_come(self, now_s: float) -> CloseReason | None:
+    def _overdue_receiving(self, now_s: float) -> CloseReason | None:
         limits = self._limits
         if self._paused_since_s is not None:
             if self._framer.large_size_bytes and now_s > self._paused_since_s + limits.half_frame_timeout_ms / 1000:

@@ -30,8 +30,8 @@ def _refuse(reason: str) -> None:
     raise DecodeError(reason)
 
 
-def _too_many(what: str) -> None:
-    raise TooManyElements(f"too many {what}")
+def _too_many(name: str) -> None:
+    raise TooManyElements(f"too many {name}")
 
 
 class _DecoderPlan:
@@ -141,13 +141,13 @@ class _DecoderPlan:
             self.count(n, size, field.name)
             self.elements(field, target, n)
 
-    def count(self, n: str, size: int, what: str) -> None:
+    def count(self, n: str, size: int, name: str) -> None:
         """Check a count of elements of at least `size` bytes against the remaining bytes, and against the cap."""
         with self.out.block(f"if {n} * {size} > end - o:"):
-            self.out.line(f"refuse('too many {what} for the bytes that remain')")
+            self.out.line(f"refuse('too many {name} for the bytes that remain')")
         self.out.line(f"cap -= {n}")
         with self.out.block("if cap < 0:"):
-            self.out.line(f"too_many('{what}')")
+            self.out.line(f"too_many('{name}')")
 
     def elements(self, field: Field, target: str, n: str) -> None:
         if field.kind in FIXED:

@@ -20,7 +20,7 @@ from typing import Final
 
 from spark_connectors.jobs.cli.common import Refused, add_run
 from spark_connectors.jobs.importing.errors import ImportRefused
-from spark_connectors.jobs.report import Outcome, ProgressLine, Report
+from spark_connectors.jobs.report import JobOutcome, ProgressLine, Report
 from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.table_names import NameRefused
 from spark_connectors.jobs.tables.errors import SchemaRefused, TableRefused
@@ -40,24 +40,24 @@ def main(words: Sequence[str] | None = None) -> int:
         signal.signal(number, _leave)
     commands = _commands(sys.argv[1:] if words is None else words)
     arguments = _parser(commands).parse_args(words)
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     session = _session(arguments)
     try:
         report = commands[arguments.job].run(arguments, session)
     except REFUSALS as error:
-        _say(f"{arguments.job}: {error}")
+        _print_line(f"{arguments.job}: {error}")
         return REFUSED
     except Exception as error:  # of a store, a broker or a task: the target keeps the work that is done
-        report = Report(arguments.job, {}, Outcome.STOPPED, reason=f"{type(error).__name__}: {error}")
+        report = Report(arguments.job, {}, JobOutcome.STOPPED, reason=f"{type(error).__name__}: {error}")
     finally:
         session.workers.close()
-    return _told(report, arguments, time.monotonic() - begun_s)
+    return _write_report(report, arguments, time.monotonic() - started_s)
 
 
 def _commands(words: Sequence[str]) -> dict[str, ModuleType]:
     """The module of the requested job, because other modules have more to import; without a known job, all modules."""
-    asked = [name for name in COMMANDS if name.rstrip("_") in words[:1]] or COMMANDS
-    modules = [import_module(f"spark_connectors.jobs.cli.{name}") for name in asked]
+    names = [name for name in COMMANDS if name.rstrip("_") in words[:1]] or COMMANDS
+    modules = [import_module(f"spark_connectors.jobs.cli.{name}") for name in names]
     return {module.NAME: module for module in modules}
 
 
@@ -72,7 +72,7 @@ def _parser(commands: dict[str, ModuleType]) -> argparse.ArgumentParser:
 
 
 def _session(arguments: argparse.Namespace) -> Session:
-    show = (lambda _: None) if arguments.quiet else _say
+    show = (lambda _: None) if arguments.quiet else _print_line
     return Session(_workers(arguments), ProgressLine(show, time.monotonic), arguments.dry_run)
 
 
@@ -89,21 +89,21 @@ def _workers(arguments: argparse.Namespace) -> Workers:
     return LocalWorkers(count) if count > 1 else OneByOne()
 
 
-def _told(report: Report, arguments: argparse.Namespace, seconds: float) -> int:
+def _write_report(report: Report, arguments: argparse.Namespace, seconds: float) -> int:
     text = report.to_json(seconds)
     if arguments.report == "-":
         sys.stdout.write(text)
     elif arguments.report is not None:
         Path(arguments.report).write_text(text, encoding="utf-8")
     if report.reason is not None:
-        _say(f"{report.job}: {report.reason}")
-    if report.outcome is Outcome.DIFFERS:
+        _print_line(f"{report.job}: {report.reason}")
+    if report.outcome is JobOutcome.DIFFERS:
         count = len(report.findings) + report.findings_left_out
-        _say(f"{report.job}: {count} findings: {', '.join(map(json.dumps, report.findings[:_SHOWN]))}")
-    return DONE if report.outcome is Outcome.DONE else COMPLAINT
+        _print_line(f"{report.job}: {count} findings: {', '.join(map(json.dumps, report.findings[:_SHOWN]))}")
+    return DONE if report.outcome is JobOutcome.DONE else COMPLAINT
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

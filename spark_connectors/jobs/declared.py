@@ -76,7 +76,7 @@ def declared(text: str, taken: Collection[str] = ()) -> Declared:
         if name.lower() in seen:
             raise DeclarationRefused(f"column {name!r} is there already; tables do not tell upper case from lower")
         seen.add(name.lower())
-        kind = _Reader(type_text, f"column {name!r}").whole()
+        kind = _Reader(type_text, f"column {name!r}").parse()
         table.append(pa.field(name, kind.table, is_nullable))
         read.append(pa.field(name, kind.read))
     return Declared(pa.schema(table), pa.schema(read))
@@ -100,12 +100,12 @@ def _checked(column: Any) -> tuple[str, str, bool]:
 class _Reader:
     """Parser of one type, from left to right."""
 
-    def __init__(self, text: str, whose: str) -> None:
+    def __init__(self, text: str, subject: str) -> None:
         self._tokens = _TOKEN.findall(text)
         self._text = text
-        self._whose = whose
+        self._subject = subject
 
-    def whole(self) -> Kind:
+    def parse(self) -> Kind:
         kind = self._kind(_DEPTH_MAX)
         if self._tokens:
             raise self._refused()
@@ -143,7 +143,7 @@ class _Reader:
         self._expect(")")
         if not 1 <= precision <= _PRECISION_MAX or scale > precision:
             raise DeclarationRefused(
-                f"{self._whose}: a decimal has 1 to {_PRECISION_MAX} digits, and no more behind its point"
+                f"{self._subject}: a decimal has 1 to {_PRECISION_MAX} digits, and no more behind its point"
             )
         kind = pa.decimal128(precision, scale)
         return Kind(kind, kind)
@@ -180,4 +180,4 @@ class _Reader:
         return int(token)
 
     def _refused(self) -> DeclarationRefused:
-        return DeclarationRefused(f"{self._whose}: {self._text!r} is no type that can be declared")
+        return DeclarationRefused(f"{self._subject}: {self._text!r} is no type that can be declared")

@@ -34,14 +34,14 @@ class FileWriter:
     """Writer of the files of one task. After `finish` or `discard`, it cannot be used any more."""
 
     def __init__(
-        self, schema: pa.Schema, location: str, named: Callable[[int], str], sizes: RowGroupSizes | None = None
+        self, schema: pa.Schema, location: str, name_of: Callable[[int], str], sizes: RowGroupSizes | None = None
     ) -> None:
-        """`named` returns the name of each file in the location, by its index. Raises OSError."""
+        """`name_of` returns the name of each file in the location, by its index. Raises OSError."""
         self._schema = schema
         self._system, self._root = opened(location)
-        self._names = map(named, count())
+        self._names = map(name_of, count())
         self._row_groups = RowGroups(sizes or RowGroupSizes())
-        self._begun: list[str] = []
+        self._started: list[str] = []
         self._current: _File | None = None
         self._written: list[NewFile] = []
 
@@ -77,14 +77,14 @@ class FileWriter:
         """Delete all begun files, as far as possible."""
         if self._current is not None:
             self._current.give_up()
-        for name in self._begun:
+        for name in self._started:
             with suppress(OSError):
                 self._system.delete_file(f"{self._root}/{name}")
 
     def _put(self, row_group: pa.Table) -> None:
         if self._current is None:
             name = next(self._names)
-            self._begun.append(name)
+            self._started.append(name)
             self._current = _File(self._schema, self._system, self._root, name, with_dictionary(row_group))
         self._current.add(row_group)
 

@@ -16,7 +16,7 @@ FINDINGS_MAX: Final = 1000
 LINE_EVERY_S: Final = 1.0
 
 
-class Outcome(StrEnum):
+class JobOutcome(StrEnum):
     DONE = "done"
     DIFFERS = "differs"  # the compared sides differ, or the check found a problem
     STOPPED = "stopped"  # before its end; another run continues
@@ -28,7 +28,7 @@ class Report:
 
     job: str
     asked: Mapping[str, Any]
-    outcome: Outcome = Outcome.DONE
+    outcome: JobOutcome = JobOutcome.DONE
     counts: dict[str, int] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     findings_left_out: int = 0
@@ -40,14 +40,14 @@ class Report:
 
     def found(self, **finding: Any) -> None:
         """Add a difference of the two sides, or another problem."""
-        self.outcome = Outcome.DIFFERS
+        self.outcome = JobOutcome.DIFFERS
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(finding)
         else:
             self.findings_left_out += 1
 
     def to_json(self, seconds: float) -> str:
-        told = {
+        document = {
             "job": self.job,
             "outcome": self.outcome,
             **({} if self.reason is None else {"reason": self.reason}),
@@ -57,7 +57,7 @@ class Report:
             "findings": self.findings,
             "findings_left_out": self.findings_left_out,
         }
-        return json.dumps(told, indent=2) + "\n"
+        return json.dumps(document, indent=2) + "\n"
 
 
 class ProgressLine:
@@ -66,15 +66,15 @@ class ProgressLine:
     def __init__(self, show: Callable[[str], None], now_s: Callable[[], float]) -> None:
         self._show = show
         self._now_s = now_s
-        self._begun_s = now_s()
+        self._started_s = now_s()
         self._shown_s: float | None = None
 
-    def tell(self, what: str, done: int, total: int, rows: int = 0, *, is_last: bool = False) -> None:
+    def update(self, label: str, done: int, total: int, rows: int = 0, *, is_last: bool = False) -> None:
         """Show progress: `done` of `total` offsets (or other units), and the number of rows read so far."""
         now_s = self._now_s()
         if self._shown_s is not None and now_s - self._shown_s < LINE_EVERY_S and not is_last:
             return
         self._shown_s = now_s
         share = 100.0 if done >= total else 100 * done / total
-        rate = rows / (now_s - self._begun_s) if now_s > self._begun_s else 0.0
-        self._show(f"{what}: {share:.1f} % ({done} of {total}), {rows} rows, {rate:.0f} rows/s")
+        rate = rows / (now_s - self._started_s) if now_s > self._started_s else 0.0
+        self._show(f"{label}: {share:.1f} % ({done} of {total}), {rows} rows, {rate:.0f} rows/s")

@@ -18,8 +18,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 _AHEAD: Final = 2  # tasks taken for each worker in advance
 
@@ -29,8 +29,8 @@ class Workers(Protocol):
     def count(self) -> int:
         """Number of tasks that run at once."""
 
-    def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
-        """Results of the tasks, in the order in which they finish. `wanted` is read only a little ahead. If a task
+    def map(self, task: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
+        """Results of the tasks, in the order in which they finish. `arguments` is read only a little ahead. If a task
         fails, its error is raised after the running tasks have ended.
         """
 
@@ -43,9 +43,9 @@ class OneByOne:
 
     count = 1
 
-    def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
+    def map(self, task: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
         """See Workers."""
-        return map(task, wanted)
+        return map(task, arguments)
 
     def close(self) -> None:
         """See Workers."""
@@ -64,12 +64,12 @@ class LocalWorkers:
         self.count = count
         self._executor = _copies(count) if sys.platform == "linux" and threading.active_count() == 1 else None
 
-    def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
+    def map(self, task: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
         """See Workers."""
         executor, self._executor = self._executor, None
         if executor is None:
             executor = _pool(self.count, "spawn")
-        yield from _mapped(executor, self.count * _AHEAD, task, wanted)
+        yield from _mapped(executor, self.count * _AHEAD, task, arguments)
         self._executor = executor
 
     def close(self) -> None:
@@ -85,16 +85,16 @@ class SparkWorkers:
         self._context = session.sparkContext
         self.count = int(self._context.defaultParallelism)
 
-    def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
+    def map(self, task: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
         """See Workers."""
 
-        def in_spark(one: Asked) -> Answer:
+        def in_spark(one: Argument) -> Result:
             (found,) = self._context.parallelize([one], 1).map(task).collect()
-            answer: Answer = found
-            return answer
+            result: Result = found
+            return result
 
         executor = ThreadPoolExecutor(self.count)
-        yield from _mapped(executor, self.count * _AHEAD, in_spark, wanted)
+        yield from _mapped(executor, self.count * _AHEAD, in_spark, arguments)
         executor.shutdown()
 
     def close(self) -> None:
@@ -102,24 +102,24 @@ class SparkWorkers:
 
 
 def outcomes(
-    workers: Workers, task: Callable[[Asked], Answer], wanted: Sequence[Asked]
-) -> Iterator[tuple[Asked, Answer]]:
+    workers: Workers, task: Callable[[Argument], Result], arguments: Sequence[Argument]
+) -> Iterator[tuple[Argument, Result]]:
     """Results as from `Workers.map`, each with its argument, which is not sent back."""
-    for place, answer in workers.map(partial(_numbered, task), list(enumerate(wanted))):
-        yield wanted[place], answer
+    for place, result in workers.map(partial(_numbered, task), list(enumerate(arguments))):
+        yield arguments[place], result
 
 
-def _numbered(task: Callable[[Asked], Answer], numbered: tuple[int, Asked]) -> tuple[int, Answer]:
+def _numbered(task: Callable[[Argument], Result], numbered: tuple[int, Argument]) -> tuple[int, Result]:
     place, one = numbered
     return place, task(one)
 
 
 def _mapped(
-    executor: Executor, at_once: int, task: Callable[[Asked], Answer], wanted: Iterable[Asked]
-) -> Iterator[Answer]:
+    executor: Executor, at_once: int, task: Callable[[Argument], Result], arguments: Iterable[Argument]
+) -> Iterator[Result]:
     """Results of the tasks, as they finish. If the iteration is not complete, the executor is shut down."""
-    waiting = iter(wanted)
-    running: set[Future[Answer]] = set()
+    waiting = iter(arguments)
+    running: set[Future[Result]] = set()
     try:
         while True:
             running |= {executor.submit(task, one) for one in islice(waiting, at_once - len(running))}

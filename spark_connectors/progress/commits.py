@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from spark_connectors.progress.groups import Commit, Outcome
+from spark_connectors.progress.groups import Commit, CommitResult
 from spark_connectors.wire import (
     BrokerError,
     Cluster,
@@ -34,7 +34,7 @@ _HINTS: Final = {
 }
 
 
-def commit(cluster: Cluster, wanted: Commit) -> Outcome:
+def commit(cluster: Cluster, wanted: Commit) -> CommitResult:
     """Commit offsets. A permanent refusal of a partition or of the group does not affect other partitions.
 
     Raises WireError if the outcome is unknown; the commit may be repeated.
@@ -62,13 +62,13 @@ def commit(cluster: Cluster, wanted: Commit) -> Outcome:
             retry_on=_AGAIN,
         )
     except BrokerError as error:  # a name that no group can have, or a group without access
-        return Outcome({}, str(error))
+        return CommitResult({}, str(error))
     codes = dict(_codes(reply))
     if codes.keys() != wanted.positions.keys():
         raise MalformedReply(f"the answer to OffsetCommit of {wanted.group} is about other partitions")
     committed = {place: at for place, at in wanted.positions.items() if codes[place] == ErrorCode.NONE}
     refused = {place: code for place, code in codes.items() if code != ErrorCode.NONE}
-    return Outcome(committed, _told(wanted.group, refused) if refused else None)
+    return CommitResult(committed, _refusal_of(wanted.group, refused) if refused else None)
 
 
 def _codes(reply: OffsetCommitResponse) -> Iterator[tuple[TopicPartition, int]]:
@@ -77,7 +77,7 @@ def _codes(reply: OffsetCommitResponse) -> Iterator[tuple[TopicPartition, int]]:
             yield TopicPartition(topic.name, row.partition_index), row.error_code
 
 
-def _told(group: str, refused: dict[TopicPartition, int]) -> str:
+def _refusal_of(group: str, refused: dict[TopicPartition, int]) -> str:
     """The refusal in one line."""
     parts = []
     for code in dict.fromkeys(refused.values()):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Final
 
-from spark_connectors.progress.groups import Commit, Groups, Metrics, Outcome, Query
+from spark_connectors.progress.groups import Commit, CommitResult, Groups, Metrics, Query
 from spark_connectors.wire import WireError
 from spark_connectors.wire.clock import Clock
 
@@ -24,7 +24,7 @@ class Committer:
     """
 
     def __init__(
-        self, groups: Groups, commit: Callable[[Commit], Outcome], finish: Callable[[], None], clock: Clock
+        self, groups: Groups, commit: Callable[[Commit], CommitResult], finish: Callable[[], None], clock: Clock
     ) -> None:
         self._groups = groups
         self._commit = commit
@@ -35,12 +35,12 @@ class Committer:
         self._is_closed = False
         self._is_over = False
 
-    def tell(self, what: Callable[[Groups], None]) -> None:
+    def submit(self, event: Callable[[Groups], None]) -> None:
         """Apply an event to the groups, and return at once. After `close`, events are ignored."""
         with self._changed:
             if self._is_closed:
                 return
-            what(self._groups)
+            event(self._groups)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
                 self._thread.start()
@@ -98,7 +98,7 @@ class Committer:
 
     def _attempt(self, wanted: Commit) -> None:
         try:
-            outcome: Outcome | None = self._commit(wanted)
+            outcome: CommitResult | None = self._commit(wanted)
             trouble = ""
         except WireError as error:
             outcome, trouble = None, str(error)

@@ -43,7 +43,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommitResult:
     """Result of a commit: the committed offsets, and the refusal of the others."""
 
     committed: Positions
@@ -153,7 +153,7 @@ class Groups:
         """Seconds until there is something to take, without further events; None: never."""
         return max(self._retry_at_s - now_s, 0.0) if self._waiting else None
 
-    def done(self, commit: Commit, outcome: Outcome) -> str | None:
+    def done(self, commit: Commit, outcome: CommitResult) -> str | None:
         """Take the answer of a group. Returns a line to log, or None."""
         group = self._groups[commit.group]
         is_new = outcome.refusal not in (None, group.refusal)

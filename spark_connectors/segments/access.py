@@ -15,7 +15,7 @@ from spark_connectors.segments.broker import BrokerCatalogue
 from spark_connectors.segments.bucket_catalogue import BucketCatalogue
 from spark_connectors.segments.files import SegmentFile
 from spark_connectors.segments.object_trailer import read_aborted, read_trailer
-from spark_connectors.segments.objects import SegmentObject, unread_is_gone
+from spark_connectors.segments.objects import SegmentObject, store_errors_as_gone
 from spark_connectors.segments.plan import Part, SealedRange
 from spark_connectors.segments.reading import SealedRead, SegmentBytes, SegmentGone
 from spark_connectors.segments.sealed import Aborted, Catalogue, Segment
@@ -55,7 +55,7 @@ def planned_by(options: SourceOptions) -> Iterator[tuple[Limits, Division]]:
 
 
 def _by_segments(options: SegmentOptions, catalogue: Catalogue) -> Division:
-    return BySegments(catalogue, options.split_bytes, SegmentPlaces(options).look_into).divided
+    return BySegments(catalogue, options.split_bytes, SegmentPlaces(options).with_trailer).divided
 
 
 def catalogue_of(options: SegmentOptions) -> Catalogue:
@@ -111,18 +111,18 @@ class SegmentPlaces:
 
     def aborted(self, segment: Segment, store: str | None) -> Aborted:
         """See the Protocol."""
-        with unread_is_gone():
+        with store_errors_as_gone():
             return read_aborted(self._store(store), _key_of(segment), segment.size_bytes, segment.digest)
 
-    def look_into(self, segment: Segment, store: str | None) -> Segment:
+    def with_trailer(self, segment: Segment, store: str | None) -> Segment:
         """The segment, with aborted transactions and positions from the trailer of its object. Raises SegmentGone."""
-        with unread_is_gone():
+        with store_errors_as_gone():
             found = read_trailer(self._store(store), _key_of(segment), segment.size_bytes, segment.digest)
         return segment._replace(aborted=found.aborted, positions=found.positions)
 
-    def _store(self, told: str | None) -> Store:
+    def _store(self, reported: str | None) -> Store:
         """Store of the query's options, or else the location that brokers report."""
-        location = self._options.store or told
+        location = self._options.store or reported
         if location is None:
             raise SegmentGone("the location of the objects is not known")
         try:

@@ -27,7 +27,7 @@ class BrokerCatalogue:
 
     def __init__(self, urls: Sequence[str], ask: Ask | None = None, *, has_files: bool) -> None:
         self._urls = tuple(urls)
-        self._ask = ask or asked
+        self._ask = ask or fetch_document
         self._has_files = has_files
 
     def sealed(self, place: TopicPartition, topic_id: bytes, start: int, end: int) -> Sealed | None:
@@ -35,12 +35,12 @@ class BrokerCatalogue:
         reasons = []
         for url in self._urls:
             try:
-                return self._told(url, place, topic_id, start, end)
+                return self._sealed_of(url, place, topic_id, start, end)
             except CatalogueUnavailable as error:
                 reasons.append(f"{url}: {error}")
         raise CatalogueUnavailable("; ".join(reasons))
 
-    def _told(self, url: str, place: TopicPartition, topic_id: bytes, start: int, end: int) -> Sealed | None:
+    def _sealed_of(self, url: str, place: TopicPartition, topic_id: bytes, start: int, end: int) -> Sealed | None:
         segments: list[Segment] = []
         following: int | None = start
         document: Mapping[str, Any] = {}
@@ -60,10 +60,10 @@ class BrokerCatalogue:
             except (KeyError, TypeError, ValueError) as error:
                 raise CatalogueUnavailable(f"an answer that makes no sense: {error!r}") from error
             following = behind
-        return _whole(place, topic_id, document, segments) if document else None
+        return _joined(place, topic_id, document, segments) if document else None
 
 
-def asked(url: str, topic: str, query: Mapping[str, object]) -> Mapping[str, Any] | None:
+def fetch_document(url: str, topic: str, query: Mapping[str, object]) -> Mapping[str, Any] | None:
     """Ask a broker. None: there is no such topic or partition. Raises CatalogueUnavailable."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
@@ -94,19 +94,27 @@ def _document(body: bytes) -> Mapping[str, Any] | None:
 def _segments(rows: Sequence[Mapping[str, Any]]) -> Iterator[Segment]:
     """Parse segments. Raises KeyError, TypeError, ValueError."""
     for row in rows:
-        base, end, size_bytes, newest_ms = (
-            int(row[name]) for name in ("base", "end", "size_bytes", "max_timestamp_ms")
+        described = row["aborted"]
+        aborted = (
+            None if described is None else tuple((int(one), int(first), int(last)) for one, first, last in described)
         )
-        least_ms = int(row["min_timestamp_ms"])
-        told = row["aborted"]
-        aborted = None if told is None else tuple((int(one), int(first), int(last)) for one, first, last in told)
         positions = tuple((int(offset), int(position)) for offset, position in row["positions"])
-        where = row["object"], row["file"]
-        known = base, end, size_bytes, newest_ms, str(row["digest"])
-        yield Segment(*known, aborted, positions, *where, least_ms, int(row["records"]))
+        yield Segment(
+            base=int(row["base"]),
+            end=int(row["end"]),
+            size_bytes=int(row["size_bytes"]),
+            max_timestamp_ms=int(row["max_timestamp_ms"]),
+            digest=str(row["digest"]),
+            aborted=aborted,
+            positions=positions,
+            key=row["object"],
+            path=row["file"],
+            min_timestamp_ms=int(row["min_timestamp_ms"]),
+            records=int(row["records"]),
+        )
 
 
-def _whole(place: TopicPartition, topic_id: bytes, document: Mapping[str, Any], segments: Sequence[Segment]) -> Sealed:
+def _joined(place: TopicPartition, topic_id: bytes, document: Mapping[str, Any], segments: Sequence[Segment]) -> Sealed:
     """Join the answers. Raises CatalogueUnavailable if the segments have gaps."""
     if any(one.end != following.base for one, following in pairwise(segments)):
         raise CatalogueUnavailable("segments that do not follow each other")

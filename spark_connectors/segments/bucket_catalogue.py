@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from spark_connectors.locations import resolved
 from spark_connectors.segments.manifests import (
-    Entry,
     Manifest,
     Page,
+    SegmentEntry,
     TopicCopy,
     collected_name,
     decode_manifest,
@@ -44,7 +44,7 @@ class BucketCatalogue:
         """
         self._store = Store(resolved(location))
         self._cluster_id = cluster_id
-        self._seen: dict[str, int] = {}
+        self._newest_versions: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"BucketCatalogue({self._store.name})"
@@ -59,7 +59,7 @@ class BucketCatalogue:
                     return None
                 found = self._entries(prefix, manifest, start, end)
                 if found is not None:
-                    return self._told(place, topic_id, prefix, manifest, found)
+                    return self._sealed_of(place, topic_id, prefix, manifest, found)
         except StoreError as error:
             raise CatalogueUnavailable(str(error)) from error
         raise CatalogueUnavailable(f"{prefix}: pages go as fast as they are read")
@@ -90,8 +90,8 @@ class BucketCatalogue:
         found = [one for one in folders if one != f"{root}{_PROBE}" and self._store.keys_below(f"{one}owner/")]
         names = [one.removeprefix(root).rstrip("/") for one in found]
         if len(names) != 1:
-            told = f"it has those of {', '.join(names)}: say which" if names else "it has that of none"
-            raise CatalogueUnavailable(f"{self._store.name} is not the tier of one cluster: {told}")
+            reason = f"it has those of {', '.join(names)}: say which" if names else "it has that of none"
+            raise CatalogueUnavailable(f"{self._store.name} is not the tier of one cluster: {reason}")
         return names[0]
 
     def _topic_copies(self) -> Iterator[TopicCopy]:
@@ -121,7 +121,7 @@ class BucketCatalogue:
 
     def _newest(self, prefix: str) -> Manifest | None:
         """The newest manifest; None: there never was one. Raises StoreUnavailable, CatalogueUnavailable."""
-        version = self._seen.get(prefix) or self._listed(prefix)
+        version = self._newest_versions.get(prefix) or self._listed(prefix)
         for _ in range(TRIES_MAX):
             version = self._last_from(prefix, version)
             manifest = self._manifest(prefix, version)
@@ -129,7 +129,7 @@ class BucketCatalogue:
                 return manifest
             is_gone = manifest is None and version > 0
             if not is_gone and not self._store.has(f"{prefix}{collected_name(version + 1)}"):
-                self._seen[prefix] = version
+                self._newest_versions[prefix] = version
                 return manifest
             version = self._listed(prefix)  # the known version is older than all kept ones
         raise StoreUnavailable(f"{prefix}manifest/: the listing lags behind")
@@ -162,10 +162,10 @@ class BucketCatalogue:
         data = self._store.read(key)
         return None if data is None else decode_manifest(data, key)
 
-    def _entries(self, prefix: str, manifest: Manifest, start: int, end: int) -> list[Entry] | None:
+    def _entries(self, prefix: str, manifest: Manifest, start: int, end: int) -> list[SegmentEntry] | None:
         """Entries with offsets in [start, end) of the log; None: a page is gone, because there is a newer version."""
         first = max(start, manifest.log_start)
-        found: list[Entry] = []
+        found: list[SegmentEntry] = []
         for page in manifest.pages:
             if page.base < end and page.end > first:
                 entries = self._page(prefix, page)
@@ -174,13 +174,13 @@ class BucketCatalogue:
                 found += entries
         return [one for one in (*found, *manifest.entries) if one.base < end and one.end > first]
 
-    def _page(self, prefix: str, page: Page) -> tuple[Entry, ...] | None:
+    def _page(self, prefix: str, page: Page) -> tuple[SegmentEntry, ...] | None:
         key = f"{prefix}{page.name}"
         data = self._store.read(key)
         return None if data is None else decode_page(data, page, key)
 
-    def _told(
-        self, place: TopicPartition, topic_id: bytes, prefix: str, manifest: Manifest, entries: list[Entry]
+    def _sealed_of(
+        self, place: TopicPartition, topic_id: bytes, prefix: str, manifest: Manifest, entries: list[SegmentEntry]
     ) -> Sealed:
         log_start = max(manifest.log_start, manifest.first_offset or 0)
         end = max(log_start, manifest.end or 0)
@@ -188,6 +188,6 @@ class BucketCatalogue:
         return Sealed(place, topic_id, log_start, end, segments, self._store.name)
 
 
-def _segment(key: str, entry: Entry) -> Segment:
+def _segment(key: str, entry: SegmentEntry) -> Segment:
     known = entry.base, entry.end, entry.size_bytes, entry.max_timestamp_ms, entry.records_digest
     return Segment(*known, key=key, min_timestamp_ms=entry.min_timestamp_ms, records=entry.records)

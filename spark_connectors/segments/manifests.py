@@ -28,7 +28,7 @@ _VERSION_NAME: Final = re.compile(r"[0-9]{20}")
 T = TypeVar("T")
 
 
-class Entry(NamedTuple):
+class SegmentEntry(NamedTuple):
     """A copied segment. `size_bytes` and `records_digest` are those of its records. `records`: their number; -1:
     unknown.
     """
@@ -69,7 +69,7 @@ class Manifest(NamedTuple):
     version: int
     log_start: int
     pages: tuple[Page, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[SegmentEntry, ...]
     is_deleted: bool
 
     @property
@@ -83,7 +83,7 @@ class Manifest(NamedTuple):
         return self.bounds[-1].end if self.bounds else None
 
     @property
-    def bounds(self) -> tuple[Page | Entry, ...]:
+    def bounds(self) -> tuple[Page | SegmentEntry, ...]:
         """Pages and entries, ascending."""
         return (*self.pages, *self.entries)
 
@@ -135,8 +135,8 @@ def decode_manifest(data: bytes, key: str) -> Manifest:
     return _checked(data, key, decoded)
 
 
-def decode_page(data: bytes, page: Page, key: str) -> tuple[Entry, ...]:
-    def decoded(found: _Fields) -> tuple[Entry, ...]:
+def decode_page(data: bytes, page: Page, key: str) -> tuple[SegmentEntry, ...]:
+    def decoded(found: _Fields) -> tuple[SegmentEntry, ...]:
         entries = tuple(map(_entry, found.several("entries")))
         _check_order(entries)
         return entries
@@ -206,8 +206,8 @@ def _page(found: _Fields) -> Page:
     return Page(found.number("first"), found.number("end"), found.number("generation"), digest)
 
 
-def _entry(found: _Fields) -> Entry:
-    return Entry(
+def _entry(found: _Fields) -> SegmentEntry:
+    return SegmentEntry(
         found.number("base"),
         found.number("end"),
         found.number("generation"),
@@ -220,7 +220,7 @@ def _entry(found: _Fields) -> Entry:
     )
 
 
-def _check_order(bounds: Sequence[Page | Entry]) -> None:
+def _check_order(bounds: Sequence[Page | SegmentEntry]) -> None:
     """Raises ValueError for gaps, overlaps, and empty segments."""
     if any(one.end <= one.base for one in bounds):
         raise ValueError("a segment ends where it begins, or before")

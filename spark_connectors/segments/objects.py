@@ -15,7 +15,7 @@ AHEAD_BYTES: Final = 8 << 20
 
 
 @contextmanager
-def unread_is_gone() -> Iterator[None]:
+def store_errors_as_gone() -> Iterator[None]:
     """Raise SegmentGone for any error of the store, so that the reader looks elsewhere."""
     try:
         yield
@@ -33,7 +33,7 @@ class SegmentObject:
         self._start = 0  # position of the held bytes
         self._held = memoryview(b"")
         self._ahead: Future[memoryview] | None = None  # the bytes after them
-        with unread_is_gone():
+        with store_errors_as_gone():
             self._object: StoredObject = store.open(key)
         self._thread = ThreadPoolExecutor(1)
 
@@ -61,7 +61,7 @@ class SegmentObject:
         return memoryview(b"".join((rest, following[: size_bytes - len(rest)])))
 
     def _read(self, position: int, size_bytes: int) -> memoryview:
-        with unread_is_gone():
+        with store_errors_as_gone():
             data = self._object.read_at(position, size_bytes)
         if len(data) < size_bytes:
             raise SegmentGone(f"{self._key} has become shorter")

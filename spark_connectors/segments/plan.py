@@ -42,7 +42,7 @@ class _Place(NamedTuple):
     """Offset of a batch, and the bytes of segments before it."""
 
     offset: int
-    behind_bytes: int
+    bytes_before: int
 
 
 def cut(whole: OffsetRange, sealed: Sealed, times: Times = ANY_TIME) -> list[OffsetRange]:
@@ -77,13 +77,13 @@ def _may_have(segment: Segment, times: Times) -> bool:
     return times.before_ms is None or segment.min_timestamp_ms < times.before_ms
 
 
-def _parts(wanted: OffsetRange, segments: Sequence[Segment]) -> Iterator[Part]:
+def _parts(range_: OffsetRange, segments: Sequence[Segment]) -> Iterator[Part]:
     for segment in segments:
-        if segment.base < wanted.end and segment.end > wanted.start:
+        if segment.base < range_.end and segment.end > range_.start:
             places = [(segment.base, 0), *segment.positions]
-            first = bisect_right(places, wanted.start, key=_offset) - 1
-            behind = bisect_left(places, wanted.end, key=_offset)
-            end = places[behind][1] if behind < len(places) else segment.size_bytes
+            first = bisect_right(places, range_.start, key=_offset) - 1
+            next_place = bisect_left(places, range_.end, key=_offset)
+            end = places[next_place][1] if next_place < len(places) else segment.size_bytes
             yield Part(segment, *places[max(first, 0)], end)
 
 
@@ -108,19 +108,19 @@ def split(wide: SealedRange, most_bytes: float) -> list[SealedRange]:
 
 def _places(parts: Sequence[Part]) -> Iterator[_Place]:
     """Possible places for a split, with the bytes before them."""
-    behind_bytes = 0
+    bytes_before = 0
     for part in parts:
-        yield _Place(part.segment.base, behind_bytes)
+        yield _Place(part.segment.base, bytes_before)
         for offset, position in part.segment.positions:
             if part.position < position < part.end:
-                yield _Place(offset, behind_bytes + position - part.position)
-        behind_bytes += part.end - part.position
+                yield _Place(offset, bytes_before + position - part.position)
+        bytes_before += part.end - part.position
 
 
 def _chosen(places: Sequence[_Place], most_bytes: float) -> Iterator[int]:
     """Offsets of the splits."""
-    begun_bytes = 0
+    start_bytes = 0
     for place, following in pairwise(places):
-        if following.behind_bytes - begun_bytes > most_bytes and place.behind_bytes > begun_bytes:
+        if following.bytes_before - start_bytes > most_bytes and place.bytes_before > start_bytes:
             yield place.offset
-            begun_bytes = place.behind_bytes
+            start_bytes = place.bytes_before

@@ -76,18 +76,18 @@ class SealedRead:
         Raises the errors of `fetch`; without `fetch`, the error of the segment.
         """
         try:
-            yield from self._of_parts(self._wanted)
+            yield from self._read_parts(self._wanted)
             return
         except _GONE as error:
             first = error
         _log.warning("%s: %s, looking again", self._rest_of(self._wanted), first)
         for one in self._looked_up():
-            yield from self._once_more(one, first)
+            yield from self._retried(one, first)
 
-    def _once_more(self, one: OffsetRange, error: Exception) -> Iterator[Piece]:
+    def _retried(self, one: OffsetRange, error: Exception) -> Iterator[Piece]:
         if isinstance(one, SealedRange):
             try:
-                yield from self._of_parts(one)
+                yield from self._read_parts(one)
                 return
             except _GONE as another:
                 error = another
@@ -113,12 +113,12 @@ class SealedRead:
             sealed = None
         return [left] if sealed is None else cut(left, sealed)
 
-    def _of_parts(self, one: SealedRange) -> Iterator[Piece]:
+    def _read_parts(self, one: SealedRange) -> Iterator[Piece]:
         for part in one.parts:
             self._position = max(self._position, part.segment.base)
-            yield from self._of_part(part, one.store)
+            yield from self._read_part(part, one.store)
 
-    def _of_part(self, part: Part, store: str | None) -> Iterator[Piece]:
+    def _read_part(self, part: Part, store: str | None) -> Iterator[Piece]:
         segment = part.segment
         aborted = self._aborted(segment, store)
         file = self._stores.open(part, store)
@@ -183,13 +183,13 @@ class PartRead:
         except MalformedBatch:
             if self._hint is None:
                 raise
-            self._start_anew()
+            self._restart()
             return None
         if not batches:
             return batches
         hint, self._hint = self._hint, None
         if hint is not None and batches[0].base_offset != hint:
-            self._start_anew()
+            self._restart()
             return None
         for one in (batches[0], batches[-1]):
             if one.base_offset < self._segment.base or one.next_offset > self._segment.end:
@@ -204,8 +204,8 @@ class PartRead:
             return 2 * size_bytes
         if self._hint is None:
             raise MalformedBatch(f"no whole batch at position {self._next} of the segment at {self._segment.base}")
-        self._start_anew()
+        self._restart()
         return CHUNK_BYTES
 
-    def _start_anew(self) -> None:
+    def _restart(self) -> None:
         self._hint, self._next = None, 0

@@ -16,21 +16,25 @@ from spark_connectors.wire.clock import Clock, SystemClock
 
 LOOK_AGAIN_S = 60.0  # at a partition whose sealed segments a stream has read
 
-LookInto = Callable[[Segment, str | None], Segment]  # a segment, and the location of objects; SegmentGone, OSError
+WithTrailer = Callable[[Segment, str | None], Segment]  # a segment, and the location of objects; SegmentGone, OSError
 
 _log = logging.getLogger(__name__)
 
 
 class BySegments:
     """Division for one query; `divided` is a `spark_connectors.source.ranges.Division`. `split_bytes`: maximum for a
-    task. `look_into` finds positions of batches in a larger segment, if the catalogue has none.
+    task. `with_trailer` finds positions of batches in a larger segment, if the catalogue has none.
     """
 
     def __init__(
-        self, catalogue: Catalogue, split_bytes: int, look_into: LookInto | None = None, clock: Clock | None = None
+        self,
+        catalogue: Catalogue,
+        split_bytes: int,
+        with_trailer: WithTrailer | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._catalogue = catalogue
-        self._look_into = look_into
+        self._with_trailer = with_trailer
         self._split_bytes = split_bytes
         self._clock = clock or SystemClock()
         self._read_to: dict[TopicPartition, tuple[int, float]] = {}  # the sealed end, and how long it is trusted
@@ -74,14 +78,14 @@ class BySegments:
         self._read_to[one.place] = found.end if found else 0, self._clock.now_s() + LOOK_AGAIN_S
         if found is None:
             return None
-        return replace(found, segments=tuple(self._known_within(one, found.store) for one in found.segments))
+        return replace(found, segments=tuple(self._with_positions(one, found.store) for one in found.segments))
 
-    def _known_within(self, segment: Segment, store: str | None) -> Segment:
+    def _with_positions(self, segment: Segment, store: str | None) -> Segment:
         is_known = segment.key is None or segment.positions or segment.size_bytes <= self._split_bytes
-        if self._look_into is None or is_known:
+        if self._with_trailer is None or is_known:
             return segment
         try:
-            return self._look_into(segment, store)
+            return self._with_trailer(segment, store)
         except (SegmentGone, OSError) as error:
             _log.warning("the segment at %d is not split: %s", segment.base, error)
             return segment

@@ -81,7 +81,7 @@ class Store:
         """
         system, container, _ = self._place()
         selector = fs.FileSelector(f"{container}/{prefix}".rstrip("/"), recursive=is_deep, allow_not_found=True)
-        with _told(prefix):
+        with _translated_errors(prefix):
             found = [(one.path.removeprefix(f"{container}/"), one.type) for one in system.get_file_info(selector)]
         folders = [] if is_deep else [f"{path}/" for path, kind in found if kind == fs.FileType.Directory]
         return sorted([*folders, *(path for path, kind in found if kind == fs.FileType.File)])
@@ -127,7 +127,7 @@ class StoredObject:
         if position >= self.size_bytes:
             return b""
         try:
-            with _told(self._key):
+            with _translated_errors(self._key):
                 data: bytes = self._file.read_at(size_bytes, position)
                 return data
         except StoreUnavailable:
@@ -138,12 +138,12 @@ class StoredObject:
         self._file.close()
 
     def _opened(self) -> Any:
-        with _told(self._key):
+        with _translated_errors(self._key):
             return self._system.open_input_file(self._path)
 
 
 @contextmanager
-def _told(key: str) -> Iterator[None]:
+def _translated_errors(key: str) -> Iterator[None]:
     """Raise errors of pyarrow as errors of this module."""
     try:
         yield

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from spark_connectors.sink.options import SinkOptions
-from spark_connectors.sink.relay import Job, Outcome, relay
+from spark_connectors.sink.relay import Job, RelayOutcome, relay
 from spark_connectors.sink.requests import Requests, run
 from spark_connectors.sink.staging import Staged, delete_aged, delete_written, frames_of
 from spark_connectors.wire import Cluster
@@ -22,12 +22,12 @@ _SWEEP_EVERY: Final = 100  # micro-batches
 _log = logging.getLogger(__name__)
 
 
-def commit(staged: Sequence[Staged], options: SinkOptions, cluster: Cluster) -> Outcome:
+def commit(staged: Sequence[Staged], options: SinkOptions, cluster: Cluster) -> RelayOutcome:
     """Write the staged batches of one micro-batch or job. When it returns, all of them are written, once.
 
     Raises CommitRefused, StagingLost, Fenced, WireError. After that, any process may try the same again.
     """
-    query, batch_id = _whose(staged)
+    query, batch_id = _query_of(staged)
     places = tuple(sorted({place for one in staged for place in one.places}))
     job = Job(f"{NAME_PREFIX}{query}", batch_id, places, options.is_missing_accepted)
     requests = Requests(cluster, job.name, options.record_topic, options.transaction_timeout_ms)
@@ -37,7 +37,7 @@ def commit(staged: Sequence[Staged], options: SinkOptions, cluster: Cluster) -> 
     return outcome
 
 
-def _whose(staged: Sequence[Staged]) -> tuple[str, int | None]:
+def _query_of(staged: Sequence[Staged]) -> tuple[str, int | None]:
     (found,) = {(one.by.query, one.by.batch_id) for one in staged}
     return found
 

@@ -102,7 +102,7 @@ class Commit:
 Step = Begin | ReadRecord | AddPartitions | Append | AddRecord | WriteRecord | Commit
 
 
-class Outcome(Enum):
+class RelayOutcome(Enum):
     """Outcomes of a commit. Each means that the rows are written, once."""
 
     WRITTEN = "written"
@@ -110,13 +110,13 @@ class Outcome(Enum):
     NOTHING_TO_WRITE = "nothing to write"
 
 
-def relay(job: Job, frames: Iterable[Frame]) -> Generator[Step, Any, Outcome]:
+def relay(job: Job, frames: Iterable[Frame]) -> Generator[Step, Any, RelayOutcome]:
     """Steps to write a job. Raises CommitRefused, the errors of `frames`, and thrown errors."""
     if not job.places and job.batch_id is None:  # an empty micro-batch too needs a record that does not expire
-        return Outcome.NOTHING_TO_WRITE
+        return RelayOutcome.NOTHING_TO_WRITE
     producer: Producer = yield Begin()
     if job.batch_id is not None and _is_written(job, (yield ReadRecord())):
-        return Outcome.WRITTEN_BEFORE
+        return RelayOutcome.WRITTEN_BEFORE
     if job.places:
         yield AddPartitions(producer, job.places)
     sequences = dict.fromkeys(job.places, 0)
@@ -126,7 +126,7 @@ def relay(job: Job, frames: Iterable[Frame]) -> Generator[Step, Any, Outcome]:
         yield AddRecord(producer)
         yield WriteRecord(producer, job.batch_id + 1)
     yield Commit(producer)
-    return Outcome.WRITTEN
+    return RelayOutcome.WRITTEN
 
 
 def windows(frames: Iterable[Frame], bytes_max: int = APPEND_MAX_BYTES) -> Iterator[list[Frame]]:

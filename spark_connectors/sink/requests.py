@@ -29,7 +29,7 @@ from spark_connectors.wire import (
     Coordinated,
     ErrorCode,
     MalformedReply,
-    Outcome,
+    PartitionResult,
     TopicPartition,
     by_topic,
 )
@@ -181,7 +181,7 @@ class Requests:
             timeout_ms = int(self.cluster.settings.request_timeout_s * 1000)
             return ProduceRequest(transactional_id=self.name, timeout_ms=timeout_ms, topics=topics)
 
-        return self.cluster.at_leaders(PRODUCE, step.batches, request_for, _outcomes)
+        return self.cluster.at_leaders(PRODUCE, step.batches, request_for, _results)
 
     def commit_offset(self, producer: Producer, place: TopicPartition, offset: int, metadata: str) -> None:
         """Commit an offset in the transaction, for the group that has the transactional id's name. Raises WireError."""
@@ -216,11 +216,11 @@ def _code(reply: Any) -> list[int]:
     return [reply.error_code]
 
 
-def _outcomes(reply: ProduceResponse) -> Iterator[Outcome[int]]:
+def _results(reply: ProduceResponse) -> Iterator[PartitionResult[int]]:
     """Results of a Produce. DUPLICATE_SEQUENCE_NUMBER counts as appended, at an unknown offset."""
     for one in reply.responses:
         for row in one.partitions:
             is_there = row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
             code = ErrorCode.NONE if is_there else row.error_code
             offset = _NOTHING if is_there else row.base_offset
-            yield Outcome(TopicPartition(one.name, row.index), code, offset, row.error_message)
+            yield PartitionResult(TopicPartition(one.name, row.index), code, offset, row.error_message)

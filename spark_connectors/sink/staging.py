@@ -124,7 +124,7 @@ class StagingWriter:
 def frames_of(staged: Staged) -> Iterator[Frame]:
     """Frames in the order in which they were added. Raises StagingLost; a wrong CRC is noticed at the end only."""
     by = staged.by
-    subject = f"what task {by.task} of {by.query} has staged{f' in {staged.path}' if staged.path else ''}"
+    subject = f"the file that task {by.task} of {by.query} has staged{f', {staged.path},' if staged.path else ''}"
     try:
         with _opened(staged) as source:
             yield from _frames(source, staged, subject)

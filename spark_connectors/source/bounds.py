@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from spark_connectors.offsets import Offsets
 from spark_connectors.source.options import AtOffsets, AtTimestamp, AtTimestamps, Edge, Limit, Selection, SourceOptions
-from spark_connectors.wire import BrokerError, Cluster, ErrorCode, Outcome, TopicPartition, WireError, by_topic
+from spark_connectors.wire import BrokerError, Cluster, ErrorCode, PartitionResult, TopicPartition, WireError, by_topic
 from spark_connectors.wire.clock import Clock, SystemClock
 from spark_connectors.wire.messages.list_offsets import (
     LIST_OFFSETS,
@@ -50,16 +50,16 @@ class Places:
         An end before a `known` one is checked again: a new leader may lag for a moment (KAFKA-7703).
         """
 
-        def look() -> Offsets:
+        def lookup() -> Offsets:
             ids, partitions = self._selected()
             return Offsets(self.list_offsets(dict.fromkeys(partitions, Edge.LATEST)), ids)
 
-        found = self._persistently(look)
+        found = self._with_retries(lookup)
         for _ in range(self._options.lookup_attempts - 1):
             if known is None or all(found.positions.get(one, end) >= end for one, end in known.positions.items()):
                 break
             self._clock.sleep(max(self._options.lookup_pause_s, 0.001))
-            found = self._persistently(look)
+            found = self._with_retries(lookup)
         return found
 
     def at(self, limit: Limit, *, is_starting: bool) -> Offsets:
@@ -67,20 +67,20 @@ class Places:
         partitions.
         """
 
-        def look() -> Offsets:
+        def lookup() -> Offsets:
             ids, partitions = self._selected()
             return Offsets(self._resolved(limit, partitions, is_starting=is_starting), ids)
 
-        return self._persistently(look)
+        return self._with_retries(lookup)
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Start offsets of these partitions, without those that are gone."""
 
-        def look() -> dict[TopicPartition, int]:
+        def lookup() -> dict[TopicPartition, int]:
             _, there = self._selected()
             return self.list_offsets({one: Edge.EARLIEST for one in partitions if one in there})
 
-        return self._persistently(look) if partitions else {}
+        return self._with_retries(lookup) if partitions else {}
 
     def ids_of(self, topics: Collection[str]) -> dict[str, bytes]:
         """Ids of these topics, without those that are gone."""
@@ -102,7 +102,7 @@ class Places:
             )
             return ListOffsetsRequest(isolation_level=isolation_level, topics=topics)
 
-        return self._cluster.at_leaders(LIST_OFFSETS, wanted, request, _outcomes)
+        return self._cluster.at_leaders(LIST_OFFSETS, wanted, request, _results)
 
     def _selected(self) -> tuple[dict[str, bytes], set[TopicPartition]]:
         """Ids of the selected topics, and the selected partitions."""
@@ -161,20 +161,20 @@ class Places:
             )
         return {place: Edge.LATEST if place in late else offset for place, offset in found.items()}
 
-    def _persistently(self, look: Callable[[], _T]) -> _T:
+    def _with_retries(self, lookup: Callable[[], _T]) -> _T:
         for _ in range(self._options.lookup_attempts - 1):
             try:
-                return look()
+                return lookup()
             except WireError as error:
                 _log.warning("cannot look offsets up, trying again: %s", error)
             self._clock.sleep(max(self._options.lookup_pause_s, 0.001))
-        return look()
+        return lookup()
 
 
-def _outcomes(reply: ListOffsetsResponse) -> Iterable[Outcome[int]]:
+def _results(reply: ListOffsetsResponse) -> Iterable[PartitionResult[int]]:
     for topic in reply.topics:
         for row in topic.partitions:
-            yield Outcome(TopicPartition(topic.name, row.partition_index), row.error_code, row.offset)
+            yield PartitionResult(TopicPartition(topic.name, row.partition_index), row.error_code, row.offset)
 
 
 def check_names(given: Collection[TopicPartition], partitions: Collection[TopicPartition]) -> None:

@@ -17,7 +17,7 @@ from spark_connectors.source.bounds import Places
 from spark_connectors.source.errors import Unread, report_loss
 from spark_connectors.source.options import Edge, SourceOptions
 from spark_connectors.source.ranges import OffsetRange
-from spark_connectors.wire import BrokerError, Cluster, ErrorCode, GaveUp, Outcome, TopicPartition
+from spark_connectors.wire import BrokerError, Cluster, ErrorCode, GaveUp, PartitionResult, TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
 from spark_connectors.wire.codes import RETRIABLE
 from spark_connectors.wire.messages.fetch import (
@@ -102,7 +102,7 @@ class RangeFetch:
                 FETCH,
                 [place],
                 self._request,
-                self._outcomes,
+                self._results,
                 deadline_s=self._deadline_s,
                 retry_on=RETRIABLE - _TOPIC_UNKNOWN,
             )
@@ -136,13 +136,13 @@ class RangeFetch:
             topics=(FetchTopic(topic_id=self._wanted.topic_id, partitions=(row,)),),
         )
 
-    def _outcomes(self, reply: FetchResponse) -> Iterable[Outcome[FetchedPartition | None]]:
+    def _results(self, reply: FetchResponse) -> Iterable[PartitionResult[FetchedPartition | None]]:
         """Results of a Fetch. To throttle, a broker answers without partitions (FetchContext.getThrottledResponse)."""
         rows = [row for topic in reply.responses for row in topic.partitions]
         if reply.error_code or (not rows and reply.throttle_time_ms > 0):
-            return [Outcome(self._wanted.place, reply.error_code, None)]
+            return [PartitionResult(self._wanted.place, reply.error_code, None)]
         mine = [row for row in rows if row.partition_index == self._wanted.place.partition]
-        return [Outcome(self._wanted.place, row.error_code, row) for row in mine]
+        return [PartitionResult(self._wanted.place, row.error_code, row) for row in mine]
 
     def _batches(self, records: memoryview) -> list[Batch]:
         try:

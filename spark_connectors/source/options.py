@@ -23,7 +23,7 @@ from spark_connectors.options import (
     positive,
     settings_of,
     truth,
-    whole,
+    whole_number,
 )
 from spark_connectors.source.segment_options import SegmentOptions, segment_options
 from spark_connectors.wire import Address, Settings, TopicPartition
@@ -141,7 +141,7 @@ def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         max_trigger_delay_s=options.parsed("maxTriggerDelay", duration_s, MAX_TRIGGER_DELAY_S),
         poll_timeout_s=options.parsed("kafkaConsumer.pollTimeoutMs", positive, int(POLL_TIMEOUT_S * 1000)) / 1000,
         lookup_attempts=options.parsed("fetchOffset.numRetries", positive, 3),
-        lookup_pause_s=options.parsed("fetchOffset.retryIntervalMs", whole, 1000) / 1000,
+        lookup_pause_s=options.parsed("fetchOffset.retryIntervalMs", whole_number, 1000) / 1000,
         segments=segments,
     )
     if is_stream and found.has_filters_pushed:
@@ -218,7 +218,7 @@ def _limit(options: Options, side: str, default: Edge) -> Limit:
 
 
 def _timestamp(text: str) -> Limit:
-    return AtTimestamp(whole(text))
+    return AtTimestamp(whole_number(text))
 
 
 def _timestamps(text: str) -> Limit:

@@ -21,15 +21,15 @@ from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.wire import Cluster
 
 
-class KeptCluster:
+class ClusterCache:
     """Cache of one client of a cluster, at most."""
 
     def __init__(self) -> None:
         self._key: Any = None
         self._cluster: Cluster | None = None
 
-    def __reduce__(self) -> tuple[type[KeptCluster], tuple[()]]:
-        return KeptCluster, ()
+    def __reduce__(self) -> tuple[type[ClusterCache], tuple[()]]:
+        return ClusterCache, ()
 
     def of(self, options: SourceOptions) -> Cluster:
         """The kept client if it has these servers and settings; otherwise a new one."""
@@ -45,12 +45,12 @@ class KeptCluster:
         self._cluster = None
 
 
-_kept = KeptCluster()
+_clusters = ClusterCache()
 
 
 def fetched(options: SourceOptions, wanted: OffsetRange, cluster: Cluster | None = None) -> Iterator[Piece]:
     """Batches of a range from brokers. Raises as RangeFetch does."""
-    return RangeFetch(cluster or _kept.of(options), options, wanted).pieces()
+    return RangeFetch(cluster or _clusters.of(options), options, wanted).pieces()
 
 
 def rows_of(

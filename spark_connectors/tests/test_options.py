@@ -14,7 +14,7 @@ from spark_connectors.options import (
     positive,
     settings_of,
     truth,
-    whole,
+    whole_number,
 )
 from spark_connectors.wire import Address, Settings
 
@@ -116,10 +116,16 @@ def test_invalid_value_is_refused_with_its_option_name() -> None:
 
 
 def test_numbers_and_truths() -> None:
-    assert (whole("0"), positive("1"), milliseconds_as_s("1500"), truth("TRUE"), truth("false")) == (
+    assert (whole_number("0"), positive("1"), milliseconds_as_s("1500"), truth("TRUE"), truth("false")) == (
         0, 1, 1.5, True, False,
     )  # fmt: skip
-    for parse, text in ((whole, "-1"), (whole, "1.5"), (positive, "0"), (milliseconds_as_s, "0"), (truth, "yes")):
+    for parse, text in (
+        (whole_number, "-1"),
+        (whole_number, "1.5"),
+        (positive, "0"),
+        (milliseconds_as_s, "0"),
+        (truth, "yes"),
+    ):
         with pytest.raises(ValueError, match=r"below|no whole|neither"):
             parse(text)
 

@@ -4,7 +4,7 @@ Executors have only the code that is sent to them. So this client is small, bloc
 `messages` has the format of each API; the rest of spark_connectors uses `cluster`.
 """
 
-from spark_connectors.wire.cluster import Cluster, Outcome, TopicPartition, by_topic
+from spark_connectors.wire.cluster import Cluster, PartitionResult, TopicPartition, by_topic
 from spark_connectors.wire.codes import ErrorCode
 from spark_connectors.wire.connection import Settings
 from spark_connectors.wire.errors import (
@@ -28,7 +28,7 @@ __all__ = [
     "ErrorCode",
     "GaveUp",
     "MalformedReply",
-    "Outcome",
+    "PartitionResult",
     "ReplyTooLarge",
     "Settings",
     "TopicPartition",

@@ -66,7 +66,7 @@ class Leader(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[_T]):
+class PartitionResult(Generic[_T]):
     """Result of one partition: an error code, the answer if there is no error, and the broker's error message."""
 
     place: TopicPartition
@@ -124,7 +124,7 @@ class Cluster:
                     found[topic.name] = topic
             return found
 
-        return self._patiently(attempt, deadline_s)
+        return self._with_retries(attempt, deadline_s)
 
     def count_partitions(self, topic: str, deadline_s: float | None = None) -> int:
         """Number of partitions of a topic to write to. If it is missing, and the cluster allows it, the topic is
@@ -139,9 +139,9 @@ class Cluster:
                 raise BrokerError(found.error_code, f"topic {topic}")
             return len(found.partitions)
 
-        return self._patiently(attempt, deadline_s)
+        return self._with_retries(attempt, deadline_s)
 
-    def at_anybody(
+    def at_any_broker(
         self,
         api: Api[RequestT, ResponseT],
         request: RequestT,
@@ -155,20 +155,20 @@ class Cluster:
         """
 
         def attempt(deadline_s: float) -> ResponseT:
-            reply = self._ask_anybody(api, request, deadline_s)
+            reply = self._ask_any_broker(api, request, deadline_s)
             for code in codes_of(reply):
                 if code in retry_on:
                     raise BrokerError(code, api.name)
             return reply
 
-        return self._patiently(attempt, deadline_s, retry_on)
+        return self._with_retries(attempt, deadline_s, retry_on)
 
     def at_leaders(
         self,
         api: Api[RequestT, ResponseT],
         partitions: Iterable[TopicPartition],
         request_for: Callable[[dict[TopicPartition, int]], RequestT],
-        outcomes_of: Callable[[ResponseT], Iterable[Outcome[_T]]],
+        results_of: Callable[[ResponseT], Iterable[PartitionResult[_T]]],
         *,
         deadline_s: float | None = None,
         retry_on: Collection[int] = RETRIABLE,
@@ -176,7 +176,7 @@ class Cluster:
     ) -> dict[TopicPartition, _T]:
         """Answers of the leaders of these partitions, with one request to each leader.
 
-        `request_for` gets the partitions of one leader with their leader epochs. `outcomes_of` returns the results in a
+        `request_for` gets the partitions of one leader with their leader epochs. `results_of` returns the results in a
         reply. Raises WireError; BrokerError for a code that is not in `retry_on`.
         """
         answers: dict[TopicPartition, _T] = {}
@@ -194,12 +194,12 @@ class Cluster:
                         raise
                     trouble = error
                     continue
-                trouble = self._take(api.name, theirs, outcomes_of(reply), answers, retry_on) or trouble
+                trouble = self._take(api.name, theirs, results_of(reply), answers, retry_on) or trouble
             if trouble is not None:
                 raise trouble
             return answers
 
-        return self._patiently(attempt, deadline_s, retry_on, is_repeatable=is_repeatable)
+        return self._with_retries(attempt, deadline_s, retry_on, is_repeatable=is_repeatable)
 
     def at_coordinator(
         self,
@@ -233,9 +233,9 @@ class Cluster:
                 raise BrokerError(next((code for code in codes if code not in retry_on), codes[0]), subject)
             return reply
 
-        return self._patiently(attempt, deadline_s, retry_on, is_repeatable=is_repeatable)
+        return self._with_retries(attempt, deadline_s, retry_on, is_repeatable=is_repeatable)
 
-    def _patiently(
+    def _with_retries(
         self,
         attempt: Callable[[float], _T],
         deadline_s: float | None,
@@ -270,7 +270,7 @@ class Cluster:
         self._connections[address] = opened
         return opened
 
-    def _ask_anybody(self, api: Api[RequestT, ResponseT], request: RequestT, deadline_s: float) -> ResponseT:
+    def _ask_any_broker(self, api: Api[RequestT, ResponseT], request: RequestT, deadline_s: float) -> ResponseT:
         """Ask connected brokers first, then the bootstrap servers, then all other known brokers."""
         connected = [address for address, one in self._connections.items() if not one.is_broken]
         problems = []
@@ -284,7 +284,7 @@ class Cluster:
     def _metadata(self, names: Collection[str] | None, deadline_s: float, *, creates: bool = False) -> MetadataResponse:
         topics = None if names is None else tuple(MetadataRequestTopic(name=name) for name in sorted(names))
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=creates)
-        answer = self._ask_anybody(METADATA, request, deadline_s)
+        answer = self._ask_any_broker(METADATA, request, deadline_s)
         self._brokers = {one.node_id: Address(one.host, one.port) for one in answer.brokers}
         for topic in answer.topics:
             for row in topic.partitions:
@@ -315,14 +315,14 @@ class Cluster:
     def _take(
         self,
         name: str,
-        asked: dict[TopicPartition, int],
-        outcomes: Iterable[Outcome[_T]],
+        requested: dict[TopicPartition, int],
+        results: Iterable[PartitionResult[_T]],
         answers: dict[TopicPartition, _T],
         retry_on: Collection[int],
     ) -> BrokerError | None:
         """Store successful answers in `answers`. Returns an error that can be retried; raises another one."""
         refused: dict[TopicPartition, BrokerError] = {}
-        for one in outcomes:
+        for one in results:
             if one.code == ErrorCode.NONE:
                 answers[one.place] = one.answer
             else:
@@ -331,7 +331,7 @@ class Cluster:
         for error in refused.values():
             if error.code not in retry_on:
                 raise error
-        for partition in asked:
+        for partition in requested:
             if partition not in answers and partition not in refused:
                 raise MalformedReply(f"the answer to {name} says nothing of {partition}")
         return next(iter(refused.values()), None)
@@ -345,7 +345,7 @@ class Cluster:
         if known is not None:
             return known
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=(name,))
-        for one in self._ask_anybody(FIND_COORDINATOR, request, deadline_s).coordinators:
+        for one in self._ask_any_broker(FIND_COORDINATOR, request, deadline_s).coordinators:
             if one.key == name:
                 if one.error_code:
                     raise BrokerError(one.error_code, f"coordinator of {name}", one.error_message)

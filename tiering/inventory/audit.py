@@ -14,7 +14,7 @@ from tiering.segment_object import read_trailer
 
 if TYPE_CHECKING:
     from tiering.inventory.inventory import Part, PartitionHolding
-    from tiering.manifest.manifest import Entry
+    from tiering.manifest.manifest import SegmentEntry
 
 AT_ONCE = 8
 READ_BYTES = 4 * 1024 * 1024
@@ -41,13 +41,15 @@ async def audit(part: Part, holding: PartitionHolding, audited: Audited, *, read
         audited.problems.append(str(error))
         return
 
-    async def look(entry: Entry) -> None:
-        await _look(part, holding, entry, audited, reads=reads)
+    async def audit_segment(entry: SegmentEntry) -> None:
+        await _audit_segment(part, holding, entry, audited, reads=reads)
 
-    await for_each(entries, look, AT_ONCE)
+    await for_each(entries, audit_segment, AT_ONCE)
 
 
-async def _look(part: Part, holding: PartitionHolding, entry: Entry, audited: Audited, *, reads: bool) -> None:
+async def _audit_segment(
+    part: Part, holding: PartitionHolding, entry: SegmentEntry, audited: Audited, *, reads: bool
+) -> None:
     key = holding.place.segment(entry)
     audited.objects += 1
     found = await part.store.head(key)
@@ -61,7 +63,7 @@ async def _look(part: Part, holding: PartitionHolding, entry: Entry, audited: Au
         await _read(part, key, entry, audited)
 
 
-async def _read(part: Part, key: str, entry: Entry, audited: Audited) -> None:
+async def _read(part: Part, key: str, entry: SegmentEntry, audited: Audited) -> None:
     checksum = position = 0
     tail = bytearray()
     while position < entry.object_size_bytes:

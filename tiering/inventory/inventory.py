@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tiering.errors import TierError
-from tiering.manifest.manifest import NO_LEADERS_EPOCH, Entry, Fence, Manifest
+from tiering.manifest.manifest import NO_LEADERS_EPOCH, Fence, Manifest, SegmentEntry
 from tiering.manifest.manifest_log import Author, Change, ManifestLog
 from tiering.names import Place
 from tiering.object_store import ObjectMissing
@@ -108,13 +108,13 @@ async def holdings_of(part: Part, topic: TopicCopy) -> TopicHolding | None:
     """The copied partitions of a topic; None if it was deleted. Raises StoreUnavailable, StoreRefused."""
     found: dict[int, PartitionHolding | str] = {}
 
-    async def look(number: int) -> None:
+    async def read_holding(number: int) -> None:
         try:
             found[number] = await holding_of(part, part.place(bytes.fromhex(topic.topic_id), number))
         except (TierError, ObjectMissing) as error:
             found[number] = str(error)
 
-    await for_each(range(topic.partition_count), look, AT_ONCE, stops=True)
+    await for_each(range(topic.partition_count), read_holding, AT_ONCE, stops=True)
     if any(not isinstance(one, str) and one.manifest.is_deleted for one in found.values()):
         return None
     return TopicHolding(topic, [found[number] for number in range(topic.partition_count)])
@@ -123,14 +123,14 @@ async def holdings_of(part: Part, topic: TopicCopy) -> TopicHolding | None:
 async def take_over_partition(part: Part, holding: PartitionHolding, author: Author) -> None:
     """Fence all earlier writers of a partition, as `author`. Raises StoreError, Fenced, TierDamaged, OtherVersion."""
     if holding.manifest.version:
-        await ManifestLog(part.store, holding.place, author).change(_again)
+        await ManifestLog(part.store, holding.place, author).change(_unchanged)
 
 
-async def _again(manifest: Manifest) -> Change:
+async def _unchanged(manifest: Manifest) -> Change:
     return Change(manifest)
 
 
-async def _last_entry(manifests: ManifestLog, manifest: Manifest) -> Entry | None:
+async def _last_entry(manifests: ManifestLog, manifest: Manifest) -> SegmentEntry | None:
     if manifest.entries:
         return manifest.entries[-1]
     return (await manifests.page(manifest.pages[-1]))[-1] if manifest.pages else None

@@ -9,7 +9,7 @@ import msgspec
 
 from tiering.checked_json import FORMAT, checked, with_checksum
 from tiering.errors import TierDamaged
-from tiering.manifest.manifest import Entry, Manifest, Page, check
+from tiering.manifest.manifest import Manifest, Page, SegmentEntry, check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ class _Manifest(Manifest, frozen=True, kw_only=True):
 
 
 class _Page(msgspec.Struct, kw_only=True):
-    entries: tuple[Entry, ...]
+    entries: tuple[SegmentEntry, ...]
     v: int = FORMAT
 
 
@@ -41,7 +41,7 @@ def decode_manifest(data: bytes, key: str) -> Manifest:
     return manifest
 
 
-def encode_page(entries: Sequence[Entry], generation: int) -> tuple[Page, bytes]:
+def encode_page(entries: Sequence[SegmentEntry], generation: int) -> tuple[Page, bytes]:
     """Encode a page; returns its description for the manifest, and its content."""
     data = with_checksum(_Page(entries=tuple(entries)))
     digest, size_bytes = (
@@ -51,7 +51,7 @@ def encode_page(entries: Sequence[Entry], generation: int) -> tuple[Page, bytes]
     return Page(entries[0].base, entries[-1].end, generation, digest, len(entries), size_bytes), data
 
 
-def decode_page(data: bytes, page: Page, key: str) -> tuple[Entry, ...]:
+def decode_page(data: bytes, page: Page, key: str) -> tuple[SegmentEntry, ...]:
     """Decode a page. Raises as `decode_manifest`."""
     entries = checked(data, key, _Page).entries
     if encode_page(entries, page.generation)[0] != page:

@@ -39,7 +39,7 @@ class Intent(Struct, frozen=True):
     digest: str
 
 
-class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SegmentEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A copied segment.
 
     `records_digest` is that of its footer. Until `late_put_until_ms` another request to put it may be under way.
@@ -108,7 +108,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     epochs: tuple[tuple[int, int], ...] = ()
     generation: int = 0
     pages: tuple[Page, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[SegmentEntry, ...] = ()
     copying: Intent | None = None
     doomed: tuple[Doomed, ...] = ()
     is_deleted: bool = False
@@ -167,7 +167,7 @@ def begin_copy(manifest: Manifest, base: int, end: int, digest: str, now_ms: int
     return replace(manifest, copying=Intent(base, end, manifest.generation, digest))
 
 
-def end_copy(manifest: Manifest, entry: Entry, epochs: Sequence[tuple[int, int]]) -> Manifest:
+def end_copy(manifest: Manifest, entry: SegmentEntry, epochs: Sequence[tuple[int, int]]) -> Manifest:
     """Finish an upload: the object is complete and sound. `epochs` are those of the log up to its end."""
     assert manifest.copying == entry.intent, "the uploaded object is the intended one"
     return replace(manifest, copying=None, entries=(*manifest.entries, entry), epochs=tuple(epochs))
@@ -191,10 +191,10 @@ class Shed(NamedTuple):
     """A manifest without entries below its log start, and the rest of its first page, which is to become a new page."""
 
     manifest: Manifest
-    rest: tuple[Entry, ...] = ()
+    rest: tuple[SegmentEntry, ...] = ()
 
 
-def shed(manifest: Manifest, log_start: int, now_ms: int, first_page: Sequence[Entry] = ()) -> Shed:
+def shed(manifest: Manifest, log_start: int, now_ms: int, first_page: Sequence[SegmentEntry] = ()) -> Shed:
     """Move the log start, and doom the first entries wholly below it, as many as one version may doom.
 
     `first_page`: the entries of the first page, if there are pages. Its rest becomes the first page.
@@ -205,12 +205,12 @@ def shed(manifest: Manifest, log_start: int, now_ms: int, first_page: Sequence[E
     return _without(manifest, manifest.log_start, now_ms, first_page)
 
 
-def withdraw(manifest: Manifest, now_ms: int, first_page: Sequence[Entry] = ()) -> Shed:
+def withdraw(manifest: Manifest, now_ms: int, first_page: Sequence[SegmentEntry] = ()) -> Shed:
     """Take the log out of the tier: doom the first entries, as `shed` does."""
     return _without(give_up(manifest, now_ms), EVERYTHING, now_ms, first_page)
 
 
-def _without(manifest: Manifest, offset: int, now_ms: int, first_page: Sequence[Entry]) -> Shed:
+def _without(manifest: Manifest, offset: int, now_ms: int, first_page: Sequence[SegmentEntry]) -> Shed:
     if manifest.pages:
         page = manifest.pages[0]
         gone, rest = _split(first_page, offset)
@@ -224,12 +224,12 @@ def _without(manifest: Manifest, offset: int, now_ms: int, first_page: Sequence[
     return Shed(replace(_doom(manifest, doomed), entries=kept))
 
 
-def _doomed(entry: Entry, now_ms: int) -> Doomed:
+def _doomed(entry: SegmentEntry, now_ms: int) -> Doomed:
     late_put = entry.late_put_until_ms > now_ms
     return Doomed(now_ms, late_put=late_put, segment=entry.intent, size_bytes=entry.size_bytes)
 
 
-def _split(entries: Sequence[Entry], offset: int) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+def _split(entries: Sequence[SegmentEntry], offset: int) -> tuple[tuple[SegmentEntry, ...], tuple[SegmentEntry, ...]]:
     count = sum(one.end <= offset for one in entries)
     return tuple(entries[:count]), tuple(entries[count:])
 
@@ -239,7 +239,7 @@ def forget(manifest: Manifest, deleted: Sequence[Doomed]) -> Manifest:
     return replace(manifest, doomed=tuple(one for one in manifest.doomed if one not in deleted))
 
 
-def diverge(manifest: Manifest, offset: int, now_ms: int, paged: Sequence[Entry] = ()) -> Manifest:
+def diverge(manifest: Manifest, offset: int, now_ms: int, paged: Sequence[SegmentEntry] = ()) -> Manifest:
     """Doom the entries from `offset` on, where the log of a new leader diverges, and the entry that holds it.
 
     `paged`: the entries of all pages. If `offset` lies within them, they come out of their pages.

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tiering.errors import Fenced
 from tiering.manifest.codec import decode_manifest, decode_page, encode_manifest, encode_page
-from tiering.manifest.manifest import PAGE_ENTRIES, Entry, Fence, Manifest, Page
+from tiering.manifest.manifest import PAGE_ENTRIES, Fence, Manifest, Page, SegmentEntry
 from tiering.names import VERSIONS_PER_BLOCK, Place, block_of, version_of
 from tiering.object_store import Content, ObjectExists, ObjectInfo, ObjectMissing, ObjectStore, StoreUnavailable
 
@@ -38,7 +38,7 @@ class Change:
     """The next manifest, and entries that are to go into a new first page."""
 
     manifest: Manifest
-    first_page: Sequence[Entry] = ()
+    first_page: Sequence[SegmentEntry] = ()
 
 
 Decide = Callable[[Manifest], Awaitable[Change | None]]
@@ -88,13 +88,13 @@ class ManifestLog:
             manifest = await self.load()  # another writer, or an earlier try, has written
         raise StoreUnavailable(f"{self._place.manifests}: others write all the time")
 
-    async def page(self, page: Page) -> tuple[Entry, ...]:
+    async def page(self, page: Page) -> tuple[SegmentEntry, ...]:
         """The entries of a page. Raises TierDamaged, OtherVersion and StoreError: ObjectMissing if the page is
         doomed."""
         key = self._place.page(page)
         return decode_page(await self._store.get(key), page, key)
 
-    async def entries(self, manifest: Manifest, behind: int = 0) -> list[Entry]:
+    async def entries(self, manifest: Manifest, behind: int = 0) -> list[SegmentEntry]:
         """The entries that end above offset `behind`, in order; pages without any are not read. Raises as `page`."""
         pages = [page for page in manifest.pages if page.end > behind]
         found = [*[one for page in pages for one in await self.page(page)], *manifest.entries]
@@ -197,7 +197,7 @@ class ManifestLog:
             manifest = replace(manifest, pages=(*manifest.pages, page), entries=manifest.entries[PAGE_ENTRIES:])
         return manifest
 
-    async def _put_page(self, entries: Sequence[Entry], generation: int) -> Page:
+    async def _put_page(self, entries: Sequence[SegmentEntry], generation: int) -> Page:
         page, content = encode_page(entries, generation)
         await self._store.put(self._place.page(page), Content.of(content))
         return page

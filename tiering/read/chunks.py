@@ -122,7 +122,7 @@ class _Flight:
     """A request for consecutive chunks that is under way."""
 
     def __init__(self) -> None:
-        self.landed = trio.Event()
+        self.is_over = trio.Event()
         self.error: StoreError | None = None
         self.brought: dict[ChunkOf, Chunk] = {}
 
@@ -134,19 +134,19 @@ class _Airspace:
         self._size_max_bytes = size_max_bytes
         self._taken_bytes = 0
         self._next = trio.Lock()
-        self._left = trio.lowlevel.ParkingLot()
+        self._released = trio.lowlevel.ParkingLot()
 
     @asynccontextmanager
     async def of(self, size_bytes: int) -> AsyncIterator[None]:
         async with self._next:
             while self._taken_bytes and self._taken_bytes + size_bytes > self._size_max_bytes:
-                await self._left.park()
+                await self._released.park()
             self._taken_bytes += size_bytes
         try:
             yield
         finally:
             self._taken_bytes -= size_bytes
-            self._left.unpark()
+            self._released.unpark()
 
 
 class ChunkCache:
@@ -198,7 +198,7 @@ class ChunkCache:
             await trio.sleep(USED_WITHIN_S)
             for one, chunk in list(self._chunks.items()):
                 if not chunk.is_own and not chunk.is_used:
-                    self._let_go(one)
+                    self._remove(one)
                 chunk.is_used = False
 
     async def fetch(self, extent: Extent) -> dict[ChunkOf, Chunk]:
@@ -210,7 +210,7 @@ class ChunkCache:
         found = {one: self._chunks[one] for one in extent.chunks if one in self._chunks}
         flights = {id(flight): flight for one in extent.chunks if (flight := self._flying.get(one)) is not None}
         for flight in flights.values():
-            await flight.landed.wait()
+            await flight.is_over.wait()
             if flight.error is not None:
                 raise flight.error
             found |= flight.brought
@@ -235,9 +235,9 @@ class ChunkCache:
     def forget(self, key: str) -> None:
         """Drop the chunks of an object, in which damage was found."""
         for one in [one for one in self._chunks if one.key == key]:
-            self._let_go(one).is_wrong = True
+            self._remove(one).is_wrong = True
 
-    def _let_go(self, one: ChunkOf) -> Chunk:
+    def _remove(self, one: ChunkOf) -> Chunk:
         chunk = self._chunks.pop(one)
         self.size_bytes -= chunk.size_bytes
         return chunk
@@ -271,19 +271,19 @@ class ChunkCache:
             counted.fetch_errors += flight.error is not None
             for one in run:
                 del self._flying[one]
-            flight.landed.set()
+            flight.is_over.set()
 
     def _make(self, data: bytes | bytearray) -> list[Chunk]:
         """Write chunks into files, on a worker."""
-        whole = memoryview(data)
-        return [self._files.make(whole[start : start + CHUNK_BYTES]) for start in range(0, len(whole), CHUNK_BYTES)]
+        view = memoryview(data)
+        return [self._files.make(view[start : start + CHUNK_BYTES]) for start in range(0, len(view), CHUNK_BYTES)]
 
     def _keep(self, chunks: dict[ChunkOf, Chunk]) -> None:
         for one, chunk in chunks.items():
             self._chunks[one] = chunk
             self.size_bytes += chunk.size_bytes
         while self.size_bytes > self._size_max_bytes and len(self._chunks) > max(KEPT_MIN, len(chunks)):
-            self._let_go(next(iter(self._chunks)))
+            self._remove(next(iter(self._chunks)))
             self.statistics.evicted += 1
 
 

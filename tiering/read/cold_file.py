@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tiering.read.chunks import Chunk
 
-Seen = tuple["ref[Chunk]", tuple[tuple[int, int], ...]]  # a chunk, with its positions that were checked
+CheckedRanges = tuple["ref[Chunk]", tuple[tuple[int, int], ...]]  # a chunk, with its positions that were checked
 
 
 class Absent(Exception):
@@ -61,7 +61,7 @@ class ColdFile:
         self._on_read = on_read
         self._on_read_ahead = on_read_ahead
         self._read: dict[int, ref[Chunk]] = {}
-        self._seen: dict[int, Seen] = {}
+        self._checked: dict[int, CheckedRanges] = {}
 
     def fileno(self) -> None:
         return None
@@ -116,7 +116,7 @@ class ColdFile:
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
         end = min(position + size_bytes, self._size_bytes)
-        return all(self._was_seen(*part) for part in _parts(position, end))
+        return all(self._was_checked(*part) for part in _parts(position, end))
 
     def note_checked(self, position: int, end: int) -> None:
         for number, start, stop in _parts(position, end):
@@ -153,23 +153,23 @@ class ColdFile:
         chunk = None if known is None else known()
         return None if chunk is None or chunk.is_wrong else chunk
 
-    def _was_seen(self, number: int, start: int, stop: int) -> bool:
-        seen = self._seen.get(number)
+    def _was_checked(self, number: int, start: int, stop: int) -> bool:
+        checked = self._checked.get(number)
         chunk = self._alive(number)
-        if seen is None or chunk is None or seen[0]() is not chunk:
+        if checked is None or chunk is None or checked[0]() is not chunk:
             return False
-        if not any(first <= start and stop <= last for first, last in seen[1]):
+        if not any(first <= start and stop <= last for first, last in checked[1]):
             return False
         return chunk.is_cached(start, stop - start)  # a send must not wait for a disk
 
     def _note(self, number: int, chunk: Chunk, start: int, stop: int) -> None:
-        seen = self._seen.get(number)
-        ranges = seen[1] if seen is not None and seen[0]() is chunk else ()
+        checked = self._checked.get(number)
+        ranges = checked[1] if checked is not None and checked[0]() is chunk else ()
         for one in ranges:
             if start <= one[1] and one[0] <= stop:
                 start, stop = min(start, one[0]), max(stop, one[1])
         kept = tuple(one for one in ranges if one[0] > stop or one[1] < start)
-        self._seen[number] = ref(chunk), (*kept, (start, stop))
+        self._checked[number] = ref(chunk), (*kept, (start, stop))
 
     # Operations of writable files, which fail
 

@@ -22,8 +22,8 @@ from tiering.segment_object import fetch_trailer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from engine.api import TopicPartition
-    from tiering.manifest.manifest import Entry
+    from engine.api import TopicIdPartition
+    from tiering.manifest.manifest import SegmentEntry
     from tiering.object_store import ObjectStore, Workers
     from tiering.read.chunks import Chunk, ChunkCache
     from tiering.segment_object import Trailer
@@ -39,35 +39,35 @@ PARTITIONS_KEPT_MAX = 256
 class Catalogue(Protocol):
     """A look-up in the newest manifests."""
 
-    def key_of(self, partition: TopicPartition, entry: Entry) -> str: ...
-    async def entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
+    def key_of(self, partition: TopicIdPartition, entry: SegmentEntry) -> str: ...
+    async def entries(self, partition: TopicIdPartition) -> Mapping[int, SegmentEntry]:
         """The copied segments of a partition, by base offset. Raises StoreError, TierDamaged and OtherVersion."""
 
 
-class _Unknown(Exception):
+class _ManifestMissing(Exception):
     """The manifest of a partition is not in memory."""
 
-    def __init__(self, partition: TopicPartition) -> None:
+    def __init__(self, partition: TopicIdPartition) -> None:
         super().__init__(partition)
         self.partition = partition
 
 
-class _TrailerWanted(Exception):
+class _TrailerMissing(Exception):
     """The trailer of an object is not in memory."""
 
-    def __init__(self, key: str, entry: Entry) -> None:
+    def __init__(self, key: str, entry: SegmentEntry) -> None:
         super().__init__(key, entry)
         self.key = key
         self.entry = entry
 
 
-_Wanted = Absent | _Unknown | _TrailerWanted
+_Missing = Absent | _ManifestMissing | _TrailerMissing
 
 
 class _Records(NamedTuple):
     """The records of a segment, in whichever object they are."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     base_offset: int
     digest: str
 
@@ -81,8 +81,8 @@ class _Run:
         self.ahead: Extent | None = None
         self.fetched: dict[ChunkOf, Chunk] = {}
         self.trailers: dict[str, Trailer] = {}
-        self.looked_up: dict[TopicPartition, Mapping[int, Entry]] = {}  # others may drop it meanwhile
-        self.has_looked_again = False
+        self.looked_up: dict[TopicIdPartition, Mapping[int, SegmentEntry]] = {}  # others may drop it meanwhile
+        self.has_reloaded_manifests = False
         self.has_fetched_again = False
         self.count = 0
 
@@ -90,7 +90,7 @@ class _Run:
 _current: ContextVar[_Run] = ContextVar("a run of a job")
 
 
-class _Here:
+class _RunLookup:
     """A look-up for the running job, with the chunks that were fetched for it.
 
     A small cache may have evicted them before the job runs again. The job would fetch them again, and so evict others
@@ -113,13 +113,13 @@ class ColdTier:
         self._store = store
         self._catalogue = catalogue
         self._cache = cache
-        self._here = _Here(cache)
+        self._here = _RunLookup(cache)
         self._workers = workers
-        self._known: OrderedDict[TopicPartition, Mapping[int, Entry]] = OrderedDict()
+        self._known: OrderedDict[TopicIdPartition, Mapping[int, SegmentEntry]] = OrderedDict()
         self._files: WeakValueDictionary[_Records, ColdFile] = WeakValueDictionary()
         self._aborted: OrderedDict[str, bytes] = OrderedDict()
 
-    def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
+    def open(self, partition: TopicIdPartition, base_offset: int) -> ColdFile:
         entry = self._entry(partition, base_offset)
         records = _Records(partition, base_offset, entry.records_digest)
         file = self._files.get(records)
@@ -129,7 +129,7 @@ class ColdTier:
             self._files[records] = file
         return file
 
-    def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
+    def aborted(self, partition: TopicIdPartition, base_offset: int) -> bytes:
         entry = self._entry(partition, base_offset)
         if not entry.has_aborted:
             return b""
@@ -141,7 +141,7 @@ class ColdTier:
                 self._aborted.popitem(last=False)
         return found
 
-    def index_rows(self, partition: TopicPartition, base_offset: int) -> bytes:
+    def index_rows(self, partition: TopicIdPartition, base_offset: int) -> bytes:
         entry = self._entry(partition, base_offset)
         return _trailer(self._catalogue.key_of(partition, entry), entry).index_rows
 
@@ -150,8 +150,8 @@ class ColdTier:
         while True:
             try:
                 found = await self._workers.run(partial(_perform, job, run))
-            except (Absent, _Unknown, _TrailerWanted) as wanted:
-                await self._provide(run, wanted)
+            except (Absent, _ManifestMissing, _TrailerMissing) as missing:
+                await self._provide(run, missing)
             except FileNotFoundError:
                 raise
             except (CorruptMessage, OSError) as error:
@@ -161,32 +161,32 @@ class ColdTier:
                     self._cache.read_ahead(run.ahead)
                 return found
 
-    async def _provide(self, run: _Run, wanted: _Wanted) -> None:
+    async def _provide(self, run: _Run, missing: _Missing) -> None:
         """Provide what a job lacks. Raises StorageError and its subclasses."""
         run.count += 1
         if run.count > RUNS_MAX:
             raise StorageError("too much of a segment is needed at once")
         try:
             try:
-                await self._bring(run, wanted)
+                await self._load(run, missing)
             except ObjectMissing as error:
-                if run.has_looked_again:
+                if run.has_reloaded_manifests:
                     raise StorageError(f"the remote tier lacks {error}") from error
-                run.has_looked_again = True
-                await self._look_again(run, error)
+                run.has_reloaded_manifests = True
+                await self._reload_manifests(run, error)
         except (StoreUnavailable, StoreRefused) as error:  # an operator may have to act, but nothing is lost
             raise TierUnreachable(f"the remote tier: {error}") from error
         except (StoreError, TierError) as error:
             raise StorageError(f"the remote tier: {error}") from error
 
-    async def _bring(self, run: _Run, wanted: _Wanted) -> None:
-        if isinstance(wanted, _Unknown):
-            await self._look_up(run, wanted.partition)
-        elif isinstance(wanted, _TrailerWanted):
-            run.trailers[wanted.key] = await fetch_trailer(self._store, wanted.key, wanted.entry)
+    async def _load(self, run: _Run, missing: _Missing) -> None:
+        if isinstance(missing, _ManifestMissing):
+            await self._look_up(run, missing.partition)
+        elif isinstance(missing, _TrailerMissing):
+            run.trailers[missing.key] = await fetch_trailer(self._store, missing.key, missing.entry)
         else:
             least_bytes = SEQUENTIAL_BYTES if run.fetched else SEEK_BYTES
-            extent = wanted.extent
+            extent = missing.extent
             run.keys.add(extent.key)
             wanted_end = max(extent.end, extent.position + least_bytes)
             run.fetched |= await self._cache.fetch(extent._replace(end=wanted_end))
@@ -209,18 +209,18 @@ class ColdTier:
             if file.key in run.keys:
                 file.distrust()
 
-    def _entry(self, partition: TopicPartition, base_offset: int) -> Entry:
-        """The manifest entry of a segment. Raises _Unknown, or FileNotFoundError if the manifest of this run does not
-        have it."""
+    def _entry(self, partition: TopicIdPartition, base_offset: int) -> SegmentEntry:
+        """The manifest entry of a segment. Raises _ManifestMissing, or FileNotFoundError if the manifest of this run
+        does not have it."""
         looked_up = _current.get().looked_up.get(partition)
         entry = (self._known.get(partition, {}) if looked_up is None else looked_up).get(base_offset)
         if entry is not None:
             return entry
         if looked_up is not None:
             raise FileNotFoundError
-        raise _Unknown(partition)
+        raise _ManifestMissing(partition)
 
-    async def _look_again(self, run: _Run, missing: ObjectMissing) -> None:
+    async def _reload_manifests(self, run: _Run, missing: ObjectMissing) -> None:
         """Read the newest manifests again: the same records may be in another object now."""
         run.looked_up.clear()
         self._known.clear()
@@ -232,7 +232,7 @@ class ColdTier:
                     raise StorageError(f"the remote tier lacks {missing}")
                 file.key = self._catalogue.key_of(records.partition, entry)
 
-    async def _look_up(self, run: _Run, partition: TopicPartition) -> None:
+    async def _look_up(self, run: _Run, partition: TopicIdPartition) -> None:
         run.looked_up[partition] = self._known[partition] = await self._catalogue.entries(partition)
         self._known.move_to_end(partition)
         if len(self._known) > PARTITIONS_KEPT_MAX:
@@ -248,12 +248,12 @@ def _perform(job: Callable[[], T], run: _Run) -> T:
         _current.reset(before)
 
 
-def _trailer(key: str, entry: Entry) -> Trailer:
-    """The trailer of an object. Raises _TrailerWanted."""
+def _trailer(key: str, entry: SegmentEntry) -> Trailer:
+    """The trailer of an object. Raises _TrailerMissing."""
     _note_read(key)
     found = _current.get().trailers.get(key)
     if found is None:
-        raise _TrailerWanted(key, entry)
+        raise _TrailerMissing(key, entry)
     return found
 
 

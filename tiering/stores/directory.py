@@ -36,7 +36,7 @@ INCOMING = ".incoming"
 LEFT_OVER_S = 86_400  # a put that takes longer has failed
 SYNC_BYTES = 4 * 1024 * 1024  # written between two syncs: other users of the disk wait for all of it
 MAKE_TRIES_MAX = 10  # if other processes keep removing the directory because it is empty
-_NEEDS_SOMEBODY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
+_NEEDS_OPERATOR = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 
 
 class DirectoryStore:
@@ -87,7 +87,7 @@ class DirectoryStore:
         try:
             return await self._workers.run(job)
         except OSError as error:
-            kind = StoreRefused if error.errno in _NEEDS_SOMEBODY else StoreUnavailable
+            kind = StoreRefused if error.errno in _NEEDS_OPERATOR else StoreUnavailable
             raise kind(f"{self._root}: {error.strerror}") from error
 
 

@@ -161,8 +161,8 @@ class S3Store:
     ) -> _Reply:
         """Send a request and read its reply, on a thread. Raises as `ObjectStore`."""
         path = quote(f"/{self.options.bucket}/{key}", safe="/-_.~")
-        asked = urlencode(sorted((query or {}).items()), quote_via=quote, safe="-_.~")
-        url = f"{self.options.endpoint}{path}{'?' if asked else ''}{asked}"
+        query_text = urlencode(sorted((query or {}).items()), quote_via=quote, safe="-_.~")
+        url = f"{self.options.endpoint}{path}{'?' if query_text else ''}{query_text}"
         size_max_bytes = REPLY_MAX_BYTES if part is None else part.size_bytes or WHOLE_MAX_BYTES
         deadline = _Deadline(url, size_max_bytes if content is None else content.size_bytes)
         body = None if content is None else deadline.keep(pacing.evenly(content))
@@ -174,9 +174,9 @@ class S3Store:
                     raise StoreRefused(f"{method} {key}: the store ignores the requested range of an object")
                 is_part = part is not None and reply.status in (_OK, _PARTIAL)
                 read = deadline.keep(iter(lambda: reply.read1(_READ_BYTES), b""))
-                told_bytes = _told_bytes(reply.headers) if is_part else 0
-                data = _bounded(read, size_max_bytes if is_part else REPLY_MAX_BYTES, url, told_bytes)
-                told = _Reply(reply.status, reply.headers, data)
+                content_length = _content_length(reply.headers) if is_part else 0
+                data = _bounded(read, size_max_bytes if is_part else REPLY_MAX_BYTES, url, content_length)
+                answered = _Reply(reply.status, reply.headers, data)
             except BaseException:
                 reply.close()  # the next user of the connection must not read the rest
                 raise
@@ -187,29 +187,33 @@ class S3Store:
             raise StoreRefused(f"{self.options.endpoint}: {error}") from error
         except (HTTPError, OSError) as error:
             raise StoreUnavailable(f"{method} {key}: {error}") from error
-        if told.status == _OK and "Content-Length" not in told.headers and "Transfer-Encoding" not in told.headers:
+        if (
+            answered.status == _OK
+            and "Content-Length" not in answered.headers
+            and "Transfer-Encoding" not in answered.headers
+        ):
             raise StoreUnavailable(f"{method} {key}: a reply that was cut short")
-        return self._judged(told, method, key)
+        return self._judged(answered, method, key)
 
     def _signed(self, method: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
         now = datetime.now(UTC)
         split = urlsplit(url)
-        given = self.options.credentials.retrieve()
+        credentials = self.options.credentials.retrieve()
         all_headers: dict[str, Any] = {
             **headers,
             "Host": split.netloc,
             "x-amz-date": now.strftime("%Y%m%dT%H%M%SZ"),
             "x-amz-content-sha256": _UNSIGNED,
         }
-        if given.session_token:
-            all_headers["x-amz-security-token"] = given.session_token
+        if credentials.session_token:
+            all_headers["x-amz-security-token"] = credentials.session_token
         return dict(
             sign_v4_s3(
                 method=method,
                 url=split,
                 region=self.options.region,
                 headers=all_headers,
-                credentials=given,
+                credentials=credentials,
                 content_sha256=_UNSIGNED,
                 date=now,
             )
@@ -221,15 +225,15 @@ class S3Store:
         if reply.status == _RANGE:
             return reply._replace(data=b"")  # the range begins behind the end
         code, message = _error(reply.data)
-        told = f"{method} {key or self.options.bucket}: {reply.status} {code} {message}".rstrip()
+        text = f"{method} {key or self.options.bucket}: {reply.status} {code} {message}".rstrip()
         if reply.status == _NOT_FOUND and code != "NoSuchBucket":
-            raise ObjectMissing(told)
+            raise ObjectMissing(text)
         if reply.status == _PRECONDITION_FAILED:
-            raise ObjectExists(told)
+            raise ObjectExists(text)
         is_passing = reply.status in (_CONFLICT, _TOO_MANY) or reply.status >= _SERVER_ERROR
         if is_passing or code in _ARRIVED_WRONG:
-            raise StoreUnavailable(told)
-        raise StoreRefused(told)
+            raise StoreUnavailable(text)
+        raise StoreRefused(text)
 
 
 def found_credentials(access_key: str, secret_key: str) -> Provider:
@@ -281,10 +285,10 @@ class _Deadline:
             yield part
 
 
-def _bounded(parts: Iterator[bytes], size_max_bytes: int, name: str, told_bytes: int) -> bytearray:
+def _bounded(parts: Iterator[bytes], size_max_bytes: int, name: str, content_length: int) -> bytearray:
     """Collect parts, in a buffer of the size that the reply announces. Raises StoreUnavailable if there are more
     bytes."""
-    found, end = bytearray(min(told_bytes, size_max_bytes)), 0
+    found, end = bytearray(min(content_length, size_max_bytes)), 0
     for part in parts:
         end += len(part)
         if end > size_max_bytes:
@@ -294,9 +298,9 @@ def _bounded(parts: Iterator[bytes], size_max_bytes: int, name: str, told_bytes:
     return found
 
 
-def _told_bytes(headers: Mapping[str, str]) -> int:
-    told = headers.get("Content-Length", "")
-    return int(told) if told.isascii() and told.isdigit() else 0
+def _content_length(headers: Mapping[str, str]) -> int:
+    value = headers.get("Content-Length", "")
+    return int(value) if value.isascii() and value.isdigit() else 0
 
 
 def _pool_classes(connections: _Connections) -> dict[str, type[HTTPConnectionPool]]:

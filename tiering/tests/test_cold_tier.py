@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from engine.api import FileRange, Isolation, Marker, Outcome
 from engine.batches.batch import Record, build_batch
 from engine.errors import CorruptMessage, NotLoaded, StorageError, TierUnreachable
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.index.rows import partition_key
 from engine.log_dirs.tests.test_local_starts import everything_of
 from engine.logs.segments import segment, sparse_index
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import NOW_MS, bytes_of, read_committed
 from tiering.manifest.manifest_log import Change
 from tiering.names import Place
@@ -34,9 +34,9 @@ from tiering.tests.test_partition_tier import Tiered, copy_all
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.partitions.partition import Partition
-    from tiering.manifest.manifest import Entry, Manifest
+    from tiering.manifest.manifest import Manifest, SegmentEntry
 
 T = TypeVar("T")
 
@@ -63,10 +63,10 @@ class Manifests:
         self._tiered = tiered
         self.looks = 0
 
-    def key_of(self, _partition: TopicPartition, entry: Entry) -> str:
+    def key_of(self, _partition: TopicIdPartition, entry: SegmentEntry) -> str:
         return self._tiered.place.segment(entry)
 
-    async def entries(self, _partition: TopicPartition) -> Mapping[int, Entry]:
+    async def entries(self, _partition: TopicIdPartition) -> Mapping[int, SegmentEntry]:
         self.looks += 1
         return {one.base: one for one in (await self._tiered.manifest()).entries}
 
@@ -291,9 +291,9 @@ async def test_a_full_cache_keeps_the_log_dir_online(monkeypatch: pytest.MonkeyP
 async def test_missing_object_raises_storage_error() -> None:
     async with cold() as (reading, log):
         del reading.tiered.store.objects[reading.tiered.segments()[0]]
-        with pytest.raises(StorageError, match="lacks") as told:
+        with pytest.raises(StorageError, match="lacks") as caught:
             await log.load(0, 1000, EVERYTHING)
-        assert told.type is StorageError
+        assert caught.type is StorageError
 
 
 async def test_replaced_object_is_found_by_its_manifest() -> None:

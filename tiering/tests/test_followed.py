@@ -14,11 +14,11 @@ from engine.log_config import LogConfig
 from engine.tests.helpers import ORDERS
 from engine.tier import SegmentFacts
 from tiering.errors import OtherVersion
-from tiering.manifest.manifest import Entry, Manifest, Page
+from tiering.manifest.manifest import Manifest, Page, SegmentEntry
 from tiering.manifest.manifest_log import ManifestLog
 from tiering.object_store import StoreError, StoreUnavailable
 from tiering.tests.test_manifest import entry as an_entry
-from tiering.upload.follower_notices import LEADERS_LOOKS, FollowerNotices
+from tiering.upload.follower_notices import LEADER_INTERVALS, FollowerNotices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SIZE = 10  # of each segment
 
 
-def entry(base: int, size: int = SIZE) -> Entry:
+def entry(base: int, size: int = SIZE) -> SegmentEntry:
     return replace(an_entry(base, base + size), records_digest="aa")
 
 
@@ -38,7 +38,7 @@ class Catalogue(ManifestLog):
     """Fake manifests of a partition, with the pages that were read."""
 
     manifest: Manifest = field(default_factory=Manifest)
-    pages: Mapping[int, tuple[Entry, ...]] = field(default_factory=dict)
+    pages: Mapping[int, tuple[SegmentEntry, ...]] = field(default_factory=dict)
     error: StoreError | TierError | None = None
     read: list[int] = field(default_factory=list)
 
@@ -48,7 +48,7 @@ class Catalogue(ManifestLog):
             raise self.error
         return self.manifest
 
-    async def page(self, page: Page) -> tuple[Entry, ...]:
+    async def page(self, page: Page) -> tuple[SegmentEntry, ...]:
         await trio.lowlevel.checkpoint()
         self.read.append(page.first)
         return self.pages[page.first]
@@ -100,7 +100,7 @@ def copied(*bases: int) -> Manifest:
 
 async def looked(log: FakeLog, catalogue: Catalogue) -> FakeLog:
     logs = FollowerNotices(lambda: [cast("TierableLog", log)], lambda _partition: catalogue, interval_ms=1000)
-    await logs.look()
+    await logs.check_all()
     return log
 
 
@@ -150,9 +150,9 @@ async def test_a_tier_that_says_nothing_is_asked_again(error: StoreError | TierE
     logs = FollowerNotices(lambda: [cast("TierableLog", log)], lambda _partition: catalogue, interval_ms=1000)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(logs.serve)
-        await trio.sleep(1.5 * LEADERS_LOOKS)
+        await trio.sleep(1.5 * LEADER_INTERVALS)
         before, catalogue.error = log.tiered_to, None
-        await trio.sleep(LEADERS_LOOKS)
+        await trio.sleep(LEADER_INTERVALS)
         assert (before, log.tiered_to) == (None, 20)
         nursery.cancel_scope.cancel()
 

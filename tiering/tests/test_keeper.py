@@ -85,24 +85,24 @@ async def test_uploader_returns_the_lag_of_copies_and_deletions_of_a_partition()
     async with kept.life():
         await trio.sleep(100)
         segments = kept.broker.log.log.segments[:-1]
-        [told] = kept.keeper.partitions()
-        assert told.partition == ORDERS
-        assert told.lag == (len(segments), sum(one.size_bytes for one in segments), 0, segments[-1].end_offset)
-        assert told.waiting_s == pytest.approx(100, abs=2)
-        assert (told.segment_count, told.size_bytes, told.problem, told.is_fenced) == (0, 0, None, False)
-        assert list(kept.keeper.ailing(50)) == [told]
+        [figures] = kept.keeper.partitions()
+        assert figures.partition == ORDERS
+        assert figures.lag == (len(segments), sum(one.size_bytes for one in segments), 0, segments[-1].end_offset)
+        assert figures.waiting_s == pytest.approx(100, abs=2)
+        assert (figures.segment_count, figures.size_bytes, figures.problem, figures.is_fenced) == (0, 0, None, False)
+        assert list(kept.keeper.ailing(50)) == [figures]
         assert not list(kept.keeper.ailing(200))
         kept.store.fault = lambda _operation, _key: HEALTHY
         await trio.sleep(uploader.BACK_OFF_MAX_S * 1.5)
-        [told] = kept.keeper.partitions()
-        assert (told.lag, told.waiting_s) == (CopyLag(), 0)
-        assert (told.segment_count, told.size_bytes) == (len(segments), sum(one.size_bytes for one in segments))
+        [figures] = kept.keeper.partitions()
+        assert (figures.lag, figures.waiting_s) == (CopyLag(), 0)
+        assert (figures.segment_count, figures.size_bytes) == (len(segments), sum(one.size_bytes for one in segments))
         kept.store.fault = lambda operation, _key: Fault(is_lost=operation is Operation.DELETE)
         await kept.broker.log.delete_records(segments[2].base_offset)
         await trio.sleep(100)
-        [told] = kept.keeper.partitions()
-        assert (told.doomed_count, told.doomed_bytes) == (2, sum(one.size_bytes for one in segments[:2]))
-        assert told.segment_count == len(segments) - 2
+        [figures] = kept.keeper.partitions()
+        assert (figures.doomed_count, figures.doomed_bytes) == (2, sum(one.size_bytes for one in segments[:2]))
+        assert figures.segment_count == len(segments) - 2
         assert kept.keeper.topics.of(ORDERS.topic_id).delete_errors > 0
 
 
@@ -134,8 +134,8 @@ async def test_partition_with_disabled_copies_has_no_lag() -> None:
     kept.broker.config = replace(TIERED, remote_copy_disabled=True)
     async with kept.life():
         await trio.sleep(100)
-        [told] = kept.keeper.partitions()
-        assert (told.lag, told.waiting_s) == (CopyLag(), 0)
+        [figures] = kept.keeper.partitions()
+        assert (figures.lag, figures.waiting_s) == (CopyLag(), 0)
 
 
 async def test_counters_of_a_topic_are_removed_when_it_leaves_the_tier() -> None:
@@ -218,10 +218,10 @@ async def test_refusal_of_the_store_is_logged_at_most_twice_and_clears_afterward
         await trio.sleep(600)
         assert len(kept.problems) <= 2
         assert "403" in kept.problems[0]
-        [told] = kept.keeper.partitions()
-        assert told.problem is not None
-        assert "403" in told.problem
-        assert list(kept.keeper.ailing(10_000)) == [told]
+        [figures] = kept.keeper.partitions()
+        assert figures.problem is not None
+        assert "403" in figures.problem
+        assert list(kept.keeper.ailing(10_000)) == [figures]
         kept.store.fault = lambda _operation, _key: HEALTHY
         await trio.sleep(uploader.BACK_OFF_MAX_S * 1.5)
         assert [one.problem for one in kept.keeper.partitions()] == [None]
@@ -241,9 +241,9 @@ async def test_fenced_uploader_sends_no_more_requests() -> None:
         assert sum(kept.store.requests.values()) == before
         assert len(kept.problems) == 1
         assert not kept.is_copied
-        [told] = kept.keeper.partitions()
-        assert told.is_fenced
-        assert told.lag.segments > 0
+        [figures] = kept.keeper.partitions()
+        assert figures.is_fenced
+        assert figures.lag.segments > 0
 
 
 async def test_a_new_leadership_is_another_author() -> None:

@@ -26,7 +26,7 @@ def part_of(tiered: Tiered) -> Part:
     return Part(tiered.store, "", "cluster")
 
 
-async def left(tiered: Tiered) -> list[Leftover]:
+async def found_in(tiered: Tiered) -> list[Leftover]:
     """The objects without a use, a day later."""
     return await leftovers(part_of(tiered), now_ms() + LEFT_AFTER_MS)
 
@@ -47,7 +47,7 @@ async def test_objects_in_use_are_not_garbage() -> None:
         await copy_all(tier)
         await tiered.store.put("cluster/owner/0000000000", Content.of(b""))
         await tiered.store.put("other/thing", Content.of(b""))
-        assert await left(tiered) == []
+        assert await found_in(tiered) == []
 
 
 async def test_old_object_that_no_manifest_names_is_garbage() -> None:
@@ -59,7 +59,7 @@ async def test_old_object_that_no_manifest_names_is_garbage() -> None:
         for key in strange:
             await tiered.store.put(key, Content.of(b"x"))
         assert await leftovers(part_of(tiered), now_ms()) == []
-        found = await left(tiered)
+        found = await found_in(tiered)
         assert [one.found.key for one in found] == sorted(strange)
         assert {one.reason for one in found} == {"no manifest names it"}
         before = len(tiered.store.objects)
@@ -72,7 +72,7 @@ async def test_probe_object_of_a_killed_start_is_deleted() -> None:
     async with tiered.life() as tier:
         await copy_all(tier)
         await tiered.store.put("probe/abc", Content.of(b"first"))
-        found = await left(tiered)
+        found = await found_in(tiered)
         assert [(one.found.key, one.reason) for one in found] == [("probe/abc", "of a start that was killed")]
         assert await delete_leftovers(part_of(tiered), found) == 1
 
@@ -84,7 +84,7 @@ async def test_object_of_an_unfinished_copy_is_not_garbage() -> None:
         manifest = await tiered.manifest()
         last = manifest.entries[-1]
         del tiered.store.objects[tiered.place.manifest(manifest.version)]  # as if its last version had not come yet
-        assert await left(tiered) == []
+        assert await found_in(tiered) == []
         assert tiered.place.segment(last) in tiered.store.objects
 
 
@@ -96,7 +96,7 @@ async def test_garbage_that_a_newer_manifest_names_is_not_deleted() -> None:
         kept = {key: tiered.store.objects[key] for key in tiered.store.objects if "/manifest/" in key}
         for key in sorted(kept)[1:]:
             del tiered.store.objects[key]
-        found = await left(tiered)
+        found = await found_in(tiered)
         assert found
         tiered.store.objects |= kept
         assert await delete_leftovers(part_of(tiered), found) == 0
@@ -111,7 +111,7 @@ async def test_objects_of_a_deleted_topic_are_deleted() -> None:
         await delete(tiered)
         kept = set(tiered.store.objects)
         tiered.store.objects |= {key: found for key, found in before.items() if key not in kept}
-        found = await left(tiered)
+        found = await found_in(tiered)
         assert {one.reason for one in found} == {"of a deleted topic"}
         assert await delete_leftovers(part_of(tiered), found) == len(before)
         assert set(tiered.store.objects) == kept
@@ -168,13 +168,13 @@ async def test_a_store_that_lies_is_found_by_reading(monkeypatch: pytest.MonkeyP
         await copy_all(tier)
         key = tiered.segments()[0]
         data, _ = tiered.store.objects[key]
-        told = await tiered.store.head(key)
-        assert told is not None
+        info = await tiered.store.head(key)
+        assert info is not None
         tiered.store.objects[key] = data[:50] + bytes([data[50] ^ 1]) + data[51:], 0
         head = tiered.store.head
 
         async def lying(asked: str) -> object:
-            return told if asked == key else await head(asked)
+            return info if asked == key else await head(asked)
 
         monkeypatch.setattr(tiered.store, "head", lying)
         assert not (await audited(tiered)).problems

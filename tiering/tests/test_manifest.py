@@ -16,10 +16,10 @@ from tiering.manifest.codec import decode_manifest, decode_page, encode_manifest
 from tiering.manifest.manifest import (
     DOOMED_TOGETHER_MAX,
     Doomed,
-    Entry,
     Fence,
     Intent,
     Manifest,
+    SegmentEntry,
     begin_copy,
     check,
     diverge,
@@ -35,8 +35,8 @@ from tiering.names import Place, version_of
 NOW_MS = 1_000
 
 
-def entry(base: int, end: int, generation: int = 0, digest: str = "d", late_put_until_ms: int = 0) -> Entry:
-    return Entry(
+def entry(base: int, end: int, generation: int = 0, digest: str = "d", late_put_until_ms: int = 0) -> SegmentEntry:
+    return SegmentEntry(
         base=base,
         end=end,
         generation=generation,
@@ -133,7 +133,7 @@ def test_manifest_version_dooms_a_bounded_number_of_objects() -> None:
     assert manifest.is_empty
 
 
-def with_page(*bounds: int) -> tuple[Manifest, tuple[Entry, ...]]:
+def with_page(*bounds: int) -> tuple[Manifest, tuple[SegmentEntry, ...]]:
     entries = tuple(entry(base, end) for base, end in itertools.pairwise(bounds))
     page, _ = encode_page(entries, 0)
     return Manifest(pages=(page,), entries=(entry(bounds[-1], 100),)), entries

@@ -42,19 +42,19 @@ def only(operation: Operation, fault: Fault) -> Callable[[Operation, str], Fault
 
 
 @pytest.mark.parametrize(
-    ("operation", "fault", "told"),
+    ("operation", "fault", "expected"),
     [
         (Operation.PUT, Fault(is_refused=True), "refuses"),
-        (Operation.GET, Fault(is_flipped=True), "give back"),
+        (Operation.GET, Fault(is_flipped=True), "does not return"),
         (Operation.GET, Fault(is_refused=True), "refuses"),
-        (Operation.LIST, Fault(is_stale=True), "give back"),
+        (Operation.LIST, Fault(is_stale=True), "does not return"),
         (Operation.DELETE, Fault(is_refused=True), "refuses"),
     ],
 )
-async def test_probe_returns_the_fault_of_a_store(operation: Operation, fault: Fault, told: str) -> None:
+async def test_probe_returns_the_fault_of_a_store(operation: Operation, fault: Fault, expected: str) -> None:
     bad = store()
     bad.fault = only(operation, fault)
-    assert told in (await probe(bad, "", "name", NOW_MS) or "")
+    assert expected in (await probe(bad, "", "name", NOW_MS) or "")
 
 
 async def test_a_store_that_is_away_is_no_bad_one() -> None:
@@ -82,4 +82,4 @@ async def test_probe_finds_clocks_beyond_the_maximum_skew(sign: int) -> None:
 async def test_probe_with_a_name_in_use_returns_a_problem() -> None:
     other = store()
     await other.put("probe/name", Content.of(b""))
-    assert "does not do what it is asked for" in (await probe(other, "", "name", NOW_MS) or "")
+    assert "does not carry out a request" in (await probe(other, "", "name", NOW_MS) or "")

@@ -17,11 +17,11 @@ from tiering.object_store import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.tier import TierableLog
     from tiering.manifest.manifest_log import ManifestLog
 
-LEADERS_LOOKS: Final = 10  # the interval in those of the leader: nothing waits for it, and each look costs requests
+LEADER_INTERVALS: Final = 10  # the interval in those of the leader: nothing waits for it, and each look costs requests
 TURN: Final = 64  # partitions between two checkpoints of the event loop
 
 
@@ -31,21 +31,21 @@ class FollowerNotices:
     def __init__(
         self,
         logs: Callable[[], Iterable[TierableLog]],
-        catalogue: Callable[[TopicPartition], ManifestLog],
+        catalogue: Callable[[TopicIdPartition], ManifestLog],
         interval_ms: int,
     ) -> None:
         self._logs = logs
         self._catalogue = catalogue
         self._interval_ms = interval_ms
-        self._read: dict[TopicPartition, ManifestLog] = {}  # the next look reads only newer versions
+        self._read: dict[TopicIdPartition, ManifestLog] = {}  # the next look reads only newer versions
 
     async def serve(self) -> None:
         """Look at all partitions at intervals, until cancelled."""
         while True:
-            await trio.sleep(LEADERS_LOOKS * self._interval_ms / 1000)
-            await self.look()
+            await trio.sleep(LEADER_INTERVALS * self._interval_ms / 1000)
+            await self.check_all()
 
-    async def look(self) -> None:
+    async def check_all(self) -> None:
         """Look at all partitions once. An error is ignored until the next look; the leader reports it."""
         seen = set()
         for number, log in enumerate(self._logs()):
@@ -56,13 +56,13 @@ class FollowerNotices:
                 if not log.config.remote_storage:
                     await _leave(log)
                 elif log.to_copy() or not log.is_tier_confirmed:
-                    await self._learn(log)
+                    await self._note_copied(log)
             except (StoreError, TierError, EngineError):
                 self._read.pop(log.partition, None)
         for gone in self._read.keys() - seen:
             del self._read[gone]
 
-    async def _learn(self, log: TierableLog) -> None:
+    async def _note_copied(self, log: TierableLog) -> None:
         """Note how far the tier has this log, from the log start on. Raises StoreError, TierError, EngineError."""
         epoch, covered = log.leader_epoch, log.log_start_offset if log.tiered_to is None else log.tiered_to
         manifests = self._read.setdefault(log.partition, self._catalogue(log.partition))

@@ -18,8 +18,8 @@ from engine.tier import SegmentFacts
 from tiering.errors import TierDamaged
 from tiering.manifest.manifest import (
     Doomed,
-    Entry,
     Manifest,
+    SegmentEntry,
     begin_copy,
     diverge,
     end_copy,
@@ -103,9 +103,9 @@ class PartitionTier:
     async def _taken_over(self) -> Manifest:
         """The newest manifest, rewritten under this leader's fence if there is any."""
         manifest = await self.manifests.load()
-        return await self.manifests.change(self._in_our_name) if manifest.version else manifest
+        return await self.manifests.change(self._under_own_fence) if manifest.version else manifest
 
-    async def _in_our_name(self, manifest: Manifest) -> Change | None:
+    async def _under_own_fence(self, manifest: Manifest) -> Change | None:
         """Rewrite the manifest under this fence, so that an earlier leader cannot write any more."""
         return None if self.manifests.is_ours(manifest) else Change(manifest)
 
@@ -131,24 +131,24 @@ class PartitionTier:
         base, end = found[0]
         manifest = await self._manifest()
         if manifest.end is not None and base != manifest.end:
-            await (self._compare(base, end) if base < manifest.end else self._begin_anew(base))
+            await (self._compare(base, end) if base < manifest.end else self._doom_all(base))
             return None
         copied = await self.log.copy(base)
-        made = await self._in_turn(make_object(copied))
+        prepared = await self._wait_for_rate(make_object(copied))
         manifest = await self._manifest()  # another writer may have changed it meanwhile
 
         async def begin(one: Manifest) -> Change | None:
             if one.end not in (None, base):
                 raise StoreUnavailable("another segment was copied meanwhile")
-            begun = begin_copy(one, base, end, made.digest, self._now_ms())
-            return None if begun is one else Change(begun)
+            started = begin_copy(one, base, end, prepared.digest, self._now_ms())
+            return None if started is one else Change(started)
 
-        begun = (await self.manifests.change(begin)).copying
-        assert begun is not None
-        is_resumed = begun == manifest.copying
+        intent = (await self.manifests.change(begin)).copying
+        assert intent is not None
+        is_resumed = intent == manifest.copying
         late_put_until_ms = self._now_ms() + self._options.late_put_ms if is_resumed else 0
-        entry = _entry(copied, made, begun.generation, late_put_until_ms)
-        put_bytes = await self._put(entry, made, may_be_there=is_resumed)
+        entry = _entry(copied, prepared, intent.generation, late_put_until_ms)
+        put_bytes = await self._put(entry, prepared, may_be_there=is_resumed)
 
         async def finish(one: Manifest) -> Change | None:
             if any(each.intent == entry.intent for each in one.entries):
@@ -161,12 +161,12 @@ class PartitionTier:
         self.log.note_tiered(end)
         return Copied(end, put_bytes)
 
-    async def _in_turn(self, made: SegmentObject) -> SegmentObject:
+    async def _wait_for_rate(self, made: SegmentObject) -> SegmentObject:
         """Wait for the rate limit; returns the object with the seconds to spread it over."""
         spread_s = await self._options.rate.turn(made.content.size_bytes)
         return made._replace(content=with_fields(made.content, spread_s=spread_s))
 
-    async def _put(self, entry: Entry, made: SegmentObject, *, may_be_there: bool) -> int:
+    async def _put(self, entry: SegmentEntry, made: SegmentObject, *, may_be_there: bool) -> int:
         """Ensure that the object is in the store, complete and sound; returns the bytes put."""
         key, put_bytes = self._place.segment(entry), 0
         if not may_be_there or not await self._is_right(key, made):
@@ -201,7 +201,7 @@ class PartitionTier:
         """
         digest = (await self.log.facts_of(base)).digest
 
-        async def part(one: Manifest) -> Change | None:
+        async def doom_from_there(one: Manifest) -> Change | None:
             entries = await self.manifests.entries(one)
             if any(each.is_of(base, end, digest) for each in entries):
                 return None
@@ -210,14 +210,14 @@ class PartitionTier:
                 raise TierDamaged(
                     f"{self._place.prefix} has {there}, and the log has others instead: nothing is deleted"
                 )
-            parted = diverge(one, base, self._now_ms(), entries[: len(entries) - len(one.entries)])
-            return None if parted is one else Change(parted)
+            diverged = diverge(one, base, self._now_ms(), entries[: len(entries) - len(one.entries)])
+            return None if diverged is one else Change(diverged)
 
-        manifest = await self.manifests.change(part)
+        manifest = await self.manifests.change(doom_from_there)
         if manifest.end is not None and manifest.end >= end:
             self.log.note_tiered(end)
 
-    async def _begin_anew(self, base: int) -> None:
+    async def _doom_all(self, base: int) -> None:
         """Doom all copied segments, because the log begins behind them.
 
         Raises TierDamaged if the log start is not behind all of them.
@@ -235,14 +235,14 @@ class PartitionTier:
     async def shed(self) -> None:
         """Note the log start, and doom the segments below it."""
 
-        async def begin_later(one: Manifest) -> Change | None:
+        async def raise_log_start(one: Manifest) -> Change | None:
             log_start = max(one.log_start, self.log.log_start_offset)
             is_in_page = one.pages and is_below_start(replace(one, log_start=log_start))
             first_page = await self.manifests.page(one.pages[0]) if is_in_page else ()
             after, rest = shed(one, log_start, self._now_ms(), first_page)
             return None if after == one else Change(after, rest)
 
-        await self._until_settled(begin_later)
+        await self._until_settled(raise_log_start)
 
     async def _until_settled(self, decide: Decide) -> None:
         before: Manifest | None = None
@@ -258,12 +258,12 @@ class PartitionTier:
         await self.log.give_up_cold()
         await self._taken_over()
 
-        async def have_nothing(one: Manifest) -> Change | None:
+        async def doom_entries(one: Manifest) -> Change | None:
             first_page = await self.manifests.page(one.pages[0]) if one.pages else ()
             after, rest = withdraw(one, self._now_ms(), first_page)
             return None if after == one else Change(after, rest)
 
-        await self._until_settled(have_nothing)
+        await self._until_settled(doom_entries)
         await self.delete()
         manifest = await self._manifest()
         if manifest.doomed or not manifest.is_empty:
@@ -275,14 +275,14 @@ class PartitionTier:
         """Delete doomed objects that are due; returns how many."""
         manifest = await self._manifest()
         due = [one for one in manifest.doomed if self._is_due(one)][:FORGOTTEN_TOGETHER_MAX]
-        gone = [one for one in due if await self._is_deleted(one)]
+        deleted = [one for one in due if await self._is_deleted(one)]
 
         async def forget_them(one: Manifest) -> Change | None:
-            after = forget(one, gone)
+            after = forget(one, deleted)
             return None if after == one else Change(after)
 
         await self.manifests.change(forget_them)
-        return len(gone)
+        return len(deleted)
 
     def _is_due(self, doomed: Doomed) -> bool:
         delay_ms = self._options.late_put_ms if doomed.late_put else self._options.delete_delay_ms
@@ -294,7 +294,7 @@ class PartitionTier:
         return await self._store.head(key) is None
 
 
-def _facts(entry: Entry) -> SegmentFacts:
+def _facts(entry: SegmentEntry) -> SegmentFacts:
     return SegmentFacts(
         entry.base,
         entry.end,
@@ -309,9 +309,9 @@ def _facts(entry: Entry) -> SegmentFacts:
     )
 
 
-def _entry(copied: CopiedSegment, made: SegmentObject, generation: int, late_put_until_ms: int) -> Entry:
+def _entry(copied: CopiedSegment, made: SegmentObject, generation: int, late_put_until_ms: int) -> SegmentEntry:
     facts: SegmentFacts = copied.facts
-    return Entry(
+    return SegmentEntry(
         base=facts.base_offset,
         end=facts.end_offset,
         generation=generation,

@@ -30,9 +30,9 @@ from tiering.upload.partition_tier import PartitionTier, TierOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.tier import TierableLog
-    from tiering.manifest.manifest import Entry
+    from tiering.manifest.manifest import SegmentEntry
     from tiering.object_store import ObjectStore
 
 BACK_OFF_MIN_S, BACK_OFF_MAX_S, JITTER = 0.5, 30.0, 0.2
@@ -92,7 +92,7 @@ class _Work:
         log = self.tier.log
         return CopyLag() if log.config.remote_copy_disabled else log.copy_lag()
 
-    def look(self) -> None:
+    def note_waiting(self) -> None:
         """Note new segments that wait. There is at most one note for each segment."""
         lag = self.lag
         while self.waiting and (not lag.segments or self.waiting[0][0] <= lag.first):
@@ -109,26 +109,26 @@ class _Work:
     def figures(self) -> TieredPartition:
         manifest = self.tier.manifests.newest or Manifest()
         doomed = [one.size_bytes for one in manifest.doomed if one.segment is not None]
-        what = manifest.segment_count, manifest.size_bytes, len(doomed), sum(doomed)
+        counts = manifest.segment_count, manifest.size_bytes, len(doomed), sum(doomed)
         partition = self.tier.log.partition
-        return TieredPartition(partition, self.lag, self.waiting_s, *what, self.problem, self.is_fenced)
+        return TieredPartition(partition, self.lag, self.waiting_s, *counts, self.problem, self.is_fenced)
 
 
 class Uploader:
     """The uploader of a broker."""
 
-    def __init__(self, store: ObjectStore, identity: Identity, options: UploaderOptions, world: UploaderDeps) -> None:
+    def __init__(self, store: ObjectStore, identity: Identity, options: UploaderOptions, deps: UploaderDeps) -> None:
         self.topics = TopicCounters()
         self._store = store
         self._identity = identity
         self._options = options
-        self._world = world
+        self._deps = deps
         self._rate = CopyRate(options.copy_max_bytes_per_s)
-        self._work: dict[TopicPartition, _Work] = {}
-        self._due: dict[TopicPartition, None] = {}
-        self._failed: dict[TopicPartition, None] = {}
+        self._work: dict[TopicIdPartition, _Work] = {}
+        self._due: dict[TopicIdPartition, None] = {}
+        self._failed: dict[TopicIdPartition, None] = {}
         self._idle = trio.lowlevel.ParkingLot()  # copiers without work wait here
-        self._underway: set[TopicPartition] = set()
+        self._underway: set[TopicIdPartition] = set()
 
     async def serve(self) -> None:
         """Look for work, and copy, until cancelled."""
@@ -137,7 +137,7 @@ class Uploader:
                 nursery.start_soon(self._copy)
             nursery.start_soon(self._try_again)
             while True:
-                await self._look()
+                await self._find_work()
                 await trio.sleep(self._options.interval_ms / 1000)
 
     async def _try_again(self) -> None:
@@ -150,23 +150,23 @@ class Uploader:
                     del self._failed[partition]
                     self._want(partition)
 
-    def _want(self, partition: TopicPartition) -> None:
+    def _want(self, partition: TopicIdPartition) -> None:
         self._due[partition] = None
         self._idle.unpark()
 
-    def place_of(self, partition: TopicPartition) -> Place:
+    def place_of(self, partition: TopicIdPartition) -> Place:
         return Place(self._identity.root, self._identity.cluster_id, partition.topic_id, partition.partition)
 
     # Read access to the manifests
 
-    def key_of(self, partition: TopicPartition, entry: Entry) -> str:
+    def key_of(self, partition: TopicIdPartition, entry: SegmentEntry) -> str:
         return self.place_of(partition).segment(entry)
 
-    async def entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
+    async def entries(self, partition: TopicIdPartition) -> Mapping[int, SegmentEntry]:
         manifests = self.catalogue(partition)
         return {one.base: one for one in await manifests.entries(await manifests.load())}
 
-    def catalogue(self, partition: TopicPartition) -> ManifestLog:
+    def catalogue(self, partition: TopicIdPartition) -> ManifestLog:
         """The manifests of a partition, for reads only."""
         return self._manifests(partition, Fence(self._identity.owner_generation, NO_LEADERS_EPOCH))
 
@@ -185,10 +185,10 @@ class Uploader:
 
     # Work
 
-    async def _look(self) -> None:
+    async def _find_work(self) -> None:
         """Find the partitions that have work."""
         seen = set()
-        for number, log in enumerate(self._world.logs()):
+        for number, log in enumerate(self._deps.logs()):
             if number % TURN == 0:
                 await trio.lowlevel.checkpoint()
             if not log.config.remote_storage and log.tiered_to is None:
@@ -197,9 +197,9 @@ class Uploader:
             known = self._work.get(log.partition)
             if known is None or known.leader_epoch != log.leader_epoch or not known.tier.log.is_open:
                 counted = self.topics.of(log.partition.topic_id)
-                problems = Problems(self._world.on_problem)
+                problems = Problems(self._deps.on_problem)
                 known = self._work[log.partition] = _Work(self._tier_of(log), log.leader_epoch, counted, problems)
-            known.look()
+            known.note_waiting()
             self._want(log.partition)
         for gone in self._work.keys() - seen:
             del self._work[gone]
@@ -209,11 +209,11 @@ class Uploader:
         fence = Fence(self._identity.owner_generation, log.leader_epoch)
         options = TierOptions(log.config.file_delete_delay_ms, self._options.late_put_ms, self._rate)
         manifests = self._manifests(log.partition, fence)
-        return PartitionTier(log, self._store, self.place_of(log.partition), manifests, options, self._world.now_ms)
+        return PartitionTier(log, self._store, self.place_of(log.partition), manifests, options, self._deps.now_ms)
 
-    def _manifests(self, partition: TopicPartition, fence: Fence) -> ManifestLog:
-        world = self._world
-        author = Author(fence, self._identity.incarnation, lambda: world.random.randbytes(16).hex(), world.now_ms)
+    def _manifests(self, partition: TopicIdPartition, fence: Fence) -> ManifestLog:
+        deps = self._deps
+        author = Author(fence, self._identity.incarnation, lambda: deps.random.randbytes(16).hex(), deps.now_ms)
         return ManifestLog(self._store, self.place_of(partition), author)
 
     async def _copy(self) -> None:
@@ -228,14 +228,14 @@ class Uploader:
             finally:
                 self._underway.discard(partition)
 
-    def _next(self) -> TopicPartition | None:
+    def _next(self) -> TopicIdPartition | None:
         """The next partition in the queue that no copier works on."""
         found = next((one for one in self._due if one not in self._underway), None)
         if found is not None:
             del self._due[found]
         return found
 
-    async def _step(self, partition: TopicPartition) -> None:
+    async def _step(self, partition: TopicIdPartition) -> None:
         work = self._work.get(partition)
         if work is None or work.is_fenced or trio.current_time() < work.not_before_s:
             return
@@ -244,7 +244,7 @@ class Uploader:
             await self._collect(work)
         except Fenced as error:
             work.is_fenced = True
-            self._tell(work, str(error))
+            self._report_problem(work, str(error))
         except (StoreError, TierError, EngineError) as error:
             self._note_failure(work, error)
             self._failed[partition] = None
@@ -285,7 +285,7 @@ class Uploader:
         """Delete old manifests at intervals. After a start, the first time is random for each partition."""
         now_s = trio.current_time()
         if work.collect_at_s < 0:
-            work.collect_at_s = now_s + COLLECT_INTERVAL_S * self._world.random.random()
+            work.collect_at_s = now_s + COLLECT_INTERVAL_S * self._deps.random.random()
         elif now_s >= work.collect_at_s:
             work.collect_at_s = now_s + COLLECT_INTERVAL_S
             work.counted.collected += await work.tier.manifests.collect()
@@ -293,12 +293,12 @@ class Uploader:
     def _note_failure(self, work: _Work, error: Exception) -> None:
         work.counted.copy_errors += 1
         back_off_s = min(BACK_OFF_MAX_S, BACK_OFF_MIN_S * 2**work.failures)
-        jitter = 1 + JITTER * (2 * self._world.random.random() - 1)
+        jitter = 1 + JITTER * (2 * self._deps.random.random() - 1)
         work.not_before_s = trio.current_time() + back_off_s * jitter
         work.failures = min(work.failures + 1, 10)
         if not isinstance(error, StoreUnavailable | StorageError | OffsetOutOfRange | CorruptMessage):
-            self._tell(work, str(error))  # the other errors pass, or were reported where they were found
+            self._report_problem(work, str(error))  # the other errors pass, or were reported where they were found
 
-    def _tell(self, work: _Work, problem: str) -> None:
+    def _report_problem(self, work: _Work, problem: str) -> None:
         work.problem = problem
         work.problems.note(f"the remote tier of {work.tier.log.partition.topic}: {problem}")

@@ -41,13 +41,13 @@ def rename_source(path: str, text: str, project: Project, batch: Batch) -> str:
 
 def apply_edits(text: str, edits: list[Edit]) -> str:
     """Edits must not overlap."""
-    whole = text.encode()
+    source = text.encode()
     parts, at = [], 0
     for one in sorted(set(edits)):
         assert one.begin >= at, f"overlapping edits: {one}"
-        parts += [whole[at : one.begin], one.text.encode()]
+        parts += [source[at : one.begin], one.text.encode()]
         at = one.end
-    return b"".join([*parts, whole[at:]]).decode()
+    return b"".join([*parts, source[at:]]).decode()
 
 
 class _Renaming:
@@ -112,11 +112,11 @@ class _Renaming:
             is_same = one.asname is None or one.asname == one.name
             if is_same and new_name != one.name:
                 self._symbols[local] = new_name
-            told = f"{new_name} as {new_name if is_same else one.asname}" if one.asname else new_name
-            by_package.setdefault(new_package, []).append(told)
+            imported = f"{new_name} as {new_name if is_same else one.asname}" if one.asname else new_name
+            by_package.setdefault(new_package, []).append(imported)
             if node in self._at_the_top:
                 self._bind(new_name if is_same else local, f"{new_package}.{new_name}", node.lineno)
-        before = {moved(package, self._batch.modules): [_told(one) for one in node.names]}
+        before = {moved(package, self._batch.modules): [_import_text(one) for one in node.names]}
         if by_package == before and moved(package, self._batch.modules) == package:
             return
         begin, end = self._span(node)
@@ -254,7 +254,7 @@ def _outside_of_strings(tree: ast.AST) -> Iterator[ast.AST]:
             yield from _outside_of_strings(child)
 
 
-def _told(one: ast.alias) -> str:
+def _import_text(one: ast.alias) -> str:
     return f"{one.name} as {one.asname}" if one.asname else one.name
 
 

@@ -25,7 +25,7 @@ class Speaker(Process):
         super().__init__(name, [sys.executable, "-c", line], (), directory / f"{name}.log")
 
     def ready(self) -> str:
-        return next((line for line in self.said() if "ready" in line), "")
+        return next((line for line in self.output_lines() if "ready" in line), "")
 
 
 STAYS = "import signal; print('ready', flush=True); signal.pause()"

@@ -1,6 +1,6 @@
 // Writes numbered values, or reads a topic as the one member of a group, until stdin ends; by franz-go.
 // `write` takes broker, topic, partitions, name of the writer, records per second, and tells what
-// compat_tests/chaos/told.py says; `read` takes broker, topic, group, and tells what compat_tests/groups/driver.py says.
+// compat_tests/chaos/writer_events.py says; `read` takes broker, topic, group, and tells what compat_tests/groups/driver.py says.
 package main
 
 import (

@@ -50,20 +50,20 @@ class Script:
         if command == "settings":
             self.group = ClassicGroup("g", GroupSettings(**{key: int(value) for key, value in options.items()}))
             return []
-        turn = self._turn()
+        step = self._new_step()
         try:
-            getattr(self, f"_{command}")(turn, names[0], options)
+            getattr(self, f"_{command}")(step, names[0], options)
         except MemberIdRequired as error:
             self.ids[names[0]] = error.member_id
-            return [*self._told(turn), f"{names[0]}: MemberIdRequired {error.member_id}"]
+            return [*self._answers(step), f"{names[0]}: MemberIdRequired {error.member_id}"]
         except CoordinatorError as error:
-            return [*self._told(turn), f"{names[0]}: {type(error).__name__}"]
-        return self._told(turn)
+            return [*self._answers(step), f"{names[0]}: {type(error).__name__}"]
+        return self._answers(step)
 
-    def _turn(self) -> Step[str]:
+    def _new_step(self) -> Step[str]:
         return Step(self.now_ms, self.now_ms, lambda: str(next(self.numbers)))
 
-    def _join(self, turn: Step[str], name: str, options: dict[str, str]) -> None:
+    def _join(self, step: Step[str], name: str, options: dict[str, str]) -> None:
         asked = DEFAULTS | options
         protocols = tuple(
             MemberProtocol(one, f"{name}/{one}{asked.get('meta', '')}".encode())
@@ -83,23 +83,23 @@ class Script:
             must_know_its_id=int(asked["version"]) >= 4,
             may_skip_assignment=int(asked["version"]) >= 9,
         )
-        self.group.join(turn, join, name)
+        self.group.join(step, join, name)
 
-    def _sync(self, turn: Step[str], name: str, options: dict[str, str]) -> None:
+    def _sync(self, step: Step[str], name: str, options: dict[str, str]) -> None:
         protocol = options.pop("type", None), options.pop("protocol", None)
         claim = self._claim(name, options)
         assignments = {self.ids.get(one, one): value.encode() for one, value in options.items()}
-        self.group.sync(turn, claim, protocol, assignments, name)
+        self.group.sync(step, claim, protocol, assignments, name)
 
-    def _heartbeat(self, turn: Step[str], name: str, options: dict[str, str]) -> None:
-        self.group.heartbeat(turn.now_ms, self._claim(name, options))
-        turn.answers.append((name, Synced("", "", b"ok")))
+    def _heartbeat(self, step: Step[str], name: str, options: dict[str, str]) -> None:
+        self.group.heartbeat(step.now_ms, self._claim(name, options))
+        step.answers.append((name, Synced("", "", b"ok")))
 
-    def _leave(self, turn: Step[str], name: str, options: dict[str, str]) -> None:
+    def _leave(self, step: Step[str], name: str, options: dict[str, str]) -> None:
         claims = [self._claim(one, dict(options)) for one in name.split(",")]
-        for one, outcome in zip(name.split(","), self.group.leave(turn, claims), strict=True):
+        for one, outcome in zip(name.split(","), self.group.leave(step, claims), strict=True):
             if outcome is not None:
-                turn.answers.append((one, outcome))
+                step.answers.append((one, outcome))
 
     def _claim(self, name: str, options: dict[str, str]) -> Claim:
         member_id = options.pop("id", self.ids.get(name, name))
@@ -108,18 +108,18 @@ class Script:
 
     def _wait(self, time_ms: int) -> list[str]:
         until_ms = self.now_ms + time_ms
-        told: list[str] = []
+        answers: list[str] = []
         while (due_ms := self.group.next_deadline_ms()) <= until_ms:
             self.now_ms = max(self.now_ms, due_ms)
-            turn = self._turn()
-            self.group.expire(turn)
-            told += [f"at {self.now_ms}", *self._told(turn)]
+            step = self._new_step()
+            self.group.expire(step)
+            answers += [f"at {self.now_ms}", *self._answers(step)]
         self.now_ms = until_ms
-        return told
+        return answers
 
-    def _told(self, turn: Step[str]) -> list[str]:
-        lines = [f"{name}: {self._answer(name, answer)}" for name, answer in turn.answers]
-        return lines + ["record"] * turn.must_record
+    def _answers(self, step: Step[str]) -> list[str]:
+        lines = [f"{name}: {self._answer(name, answer)}" for name, answer in step.answers]
+        return lines + ["record"] * step.must_record
 
     def _answer(self, name: str, answer: object) -> str:
         if isinstance(answer, Joined):
@@ -153,7 +153,7 @@ def play(text: str) -> str:
             continue
         lines.append(line)
         if line and not line.startswith("#"):
-            lines += [f"    {told}" for told in script.run(line)]
+            lines += [f"    {answer}" for answer in script.run(line)]
     return "\n".join(lines) + "\n"
 
 

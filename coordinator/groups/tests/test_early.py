@@ -9,22 +9,22 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, GroupError, NotCoordinator
+from coordinator.futures import SettableFuture
 from coordinator.groups.api import OffsetToCommit
 from coordinator.groups.service import OFFSETS_TOPIC
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_loading import offset_record
 from coordinator.groups.tests.test_service import coordinating, topic
-from coordinator.groups.tests.test_shard import NOBODY, Bench, commit, error_of, fetch, offset_of
+from coordinator.groups.tests.test_shard import NO_MEMBER, Bench, commit, error_of, fetch, offset_of
 from coordinator.shards import load_waiters
 from coordinator.shards.load_waiters import EARLY_WAIT_S
-from coordinator.shards.pending import Answer
 from coordinator.shards.shard import RELOAD_PAUSE_S
 from coordinator.state.log import StateLogMoved, StateMarker, StateProducer
 from coordinator.testing.fakes import FakeStateLog
 
 if TYPE_CHECKING:
     from coordinator.groups.service import Table
-    from coordinator.shards.shard import Asker, Shard
+    from coordinator.shards.shard import ReplyFuture, Shard
     from coordinator.shards.table import Effects, Moment
 
 
@@ -40,13 +40,17 @@ class GatedLog(FakeStateLog):
         return await super().get(topic_id, topic, partition)
 
 
-def commit_early(shard: Shard[Table], offset: int) -> Asker:
+def commit_early(shard: Shard[Table], offset: int) -> ReplyFuture:
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
-    return shard.ask(lambda table, moment, asker: table.commit(moment, "g", NOBODY, offsets, -1, asker), waits=True)
+    return shard.ask(
+        lambda table, moment, future: table.commit(moment, "g", NO_MEMBER, offsets, -1, future), waits=True
+    )
 
 
-def fetch_early(shard: Shard[Table]) -> Asker:
-    return shard.ask(lambda table, _, asker: table.fetch_offsets("g", [("t", [0])], asker), only_reads=True, waits=True)
+def fetch_early(shard: Shard[Table]) -> ReplyFuture:
+    return shard.ask(
+        lambda table, _, future: table.fetch_offsets("g", [("t", [0])], future), only_reads=True, waits=True
+    )
 
 
 async def gated() -> tuple[Bench, GatedLog]:
@@ -90,10 +94,10 @@ async def test_each_request_waits_the_full_time_before_it_is_refused_with_loadin
     bench, _ = await gated()
     async with bench.running() as shard:
         for _ in range(3):
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             with pytest.raises(CoordinatorLoading):
                 await result_of(commit_early(shard, 2))
-            assert trio.current_time() - begun_s == pytest.approx(EARLY_WAIT_S)
+            assert trio.current_time() - started_s == pytest.approx(EARLY_WAIT_S)
 
 
 async def test_there_are_not_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +147,7 @@ async def test_a_bug_in_one_early_request_fails_no_other_request() -> None:
     bench, log = await gated()
     async with bench.running() as shard:
 
-        def fail(table: Table, moment: Moment, asker: Asker) -> Effects[Asker]:
+        def fail(table: Table, moment: Moment, future: ReplyFuture) -> Effects[ReplyFuture]:
             raise ZeroDivisionError
 
         failing, committing = shard.ask(fail, waits=True), commit_early(shard, 2)
@@ -180,9 +184,9 @@ async def test_a_transactional_commit_that_came_during_a_load_is_refused(*, is_l
             log.may_read.set()
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
-        allowed: Answer[None] = Answer()
+        allowed: SettableFuture[None] = SettableFuture()
         committing = world.groups.commit_in_transaction(
-            "g", NOBODY, *producer, [OffsetToCommit("t", 0, 1, -1, "")], allowed=allowed
+            "g", NO_MEMBER, *producer, [OffsetToCommit("t", 0, 1, -1, "")], allowed=allowed
         )
         log.may_read.set()
         await wait_all_tasks_blocked()
@@ -199,10 +203,10 @@ async def test_when_others_lead_they_look_there_at_once() -> None:
         world.logs.logs[world.groups.partition_of("g")] = GatedLog()
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
-        committing = world.groups.commit("g", NOBODY, [OffsetToCommit("t", 0, 1, -1, "")])
+        committing = world.groups.commit("g", NO_MEMBER, [OffsetToCommit("t", 0, 1, -1, "")])
         assert not committing.is_settled
-        begun_s = trio.current_time()
+        started_s = trio.current_time()
         world.cluster.publish(topic(OFFSETS_TOPIC, leader=2, epoch=1))
         with pytest.raises(NotCoordinator):
             await result_of(committing)
-        assert trio.current_time() == begun_s
+        assert trio.current_time() == started_s

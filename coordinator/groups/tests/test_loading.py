@@ -16,7 +16,7 @@ from coordinator.groups.records import GroupKey, GroupRecord, OffsetKey, encode_
 from coordinator.groups.step import GroupSettings
 from coordinator.groups.table import GroupTable
 from coordinator.shards.loading import APPLIED_PER_TURN, Loading
-from coordinator.shards.shard import Asker
+from coordinator.shards.shard import ReplyFuture
 from coordinator.shards.table import Moment
 from coordinator.state.log import StateBatch, StateMarker, StateProducer, StateRecord, StateSlice
 from coordinator.testing.fakes import FakeStateLog, SimulatedStateCaches
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from coordinator.state.cache import Checkpoint
 
-Table = GroupTable[Asker]
+Table = GroupTable[ReplyFuture]
 Changes = dict[bytes, bytes | None]
 
 PRODUCERS: Final = [StateProducer(1, 0), StateProducer(2, 0)]
@@ -73,7 +73,7 @@ class SlicedLog(FakeStateLog):
     async def read(self, offset: int) -> StateSlice:
         await trio.lowlevel.checkpoint()
         found = [one for one in self.batches if one.end_offset > offset][: self._per_slice]
-        return StateSlice([one.what for one in found], found[-1].end_offset, 0)
+        return StateSlice([one.content for one in found], found[-1].end_offset, 0)
 
 
 def new_table() -> Table:
@@ -104,7 +104,7 @@ async def read(log: FakeStateLog) -> tuple[Table, Changes]:
         topic_id=log.topic_id,
         name="of a test",
         partition=0,
-        view=await SimulatedStateCaches().open(Path("view")),
+        cache=await SimulatedStateCaches().open(Path("view")),
         table=table,
         advance=advance,
     )
@@ -112,7 +112,7 @@ async def read(log: FakeStateLog) -> tuple[Table, Changes]:
     return table, changes
 
 
-def told(table: Table) -> list[object]:
+def state_of(table: Table) -> list[object]:
     """The state of each group, without regard to their order; then the same with each pending transaction committed."""
     list(table.wake(Moment(0, 0, str)))
     found: list[object] = []
@@ -141,7 +141,7 @@ def test_a_sliced_load_equals_a_load_record_by_record(batches: list[StateBatch |
     expected_table, expected_changes = one_by_one(batches)
     table, changes = trio.run(read, SlicedLog(batches, per_slice))
     assert changes == expected_changes
-    assert told(table) == told(expected_table)
+    assert state_of(table) == state_of(expected_table)
 
 
 async def test_others_get_their_turn_while_much_is_applied() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator.groups.api import Join, MemberProtocol
-from coordinator.groups.members import CLIENT_ID_IN_ID_MAX, Expected, name_in_id
+from coordinator.groups.members import CLIENT_ID_IN_ID_MAX, ExpectedMembers, name_in_id
 
 
 def test_the_oldest_expected_member_ids_are_dropped_beyond_the_limit() -> None:
-    expected = Expected(2)
+    expected = ExpectedMembers(2)
     for number in range(4):
         expected.add(str(number), number)
     assert expected == {"2": 2, "3": 3}

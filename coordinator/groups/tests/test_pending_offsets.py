@@ -20,7 +20,7 @@ from coordinator.shards.table import Effects, Moment
 from coordinator.state.log import StateBatch, StateMarker, StateProducer, StateRecord
 from coordinator.state.record_fields import UnknownRecord
 
-NOBODY = Claim("")
+NO_MEMBER = Claim("")
 P, Q = StateProducer(1, 0), StateProducer(2, 0)
 DAY_MS = 86_400_000
 
@@ -46,19 +46,19 @@ class Table:
             self.log.append(effects.transaction)
         elif effects.records:
             self.log.append(StateBatch(effects.records, effects.transaction))
-        for asker, answer in effects.answers:
-            asker.append(answer)
+        for future, answer in effects.answers:
+            future.append(answer)
 
     def commit(self, offset: int, partition: int = 0, group: str = "g") -> None:
         asked = [OffsetToCommit("t", partition, offset, -1, "")]
-        self.perform(self.table.commit(self.moment, group, NOBODY, asked, -1, []))
+        self.perform(self.table.commit(self.moment, group, NO_MEMBER, asked, -1, []))
 
     def pend(
-        self, producer: StateProducer, offset: int, partition: int = 0, group: str = "g", claim: Claim = NOBODY
+        self, producer: StateProducer, offset: int, partition: int = 0, group: str = "g", claim: Claim = NO_MEMBER
     ) -> Any:
-        asked, asker = [OffsetToCommit("t", partition, offset, -1, "")], list[Any]()
-        self.perform(self.table.commit_in_transaction(self.moment, group, claim, producer, asked, asker))
-        return asker[0]
+        asked, future = [OffsetToCommit("t", partition, offset, -1, "")], list[Any]()
+        self.perform(self.table.commit_in_transaction(self.moment, group, claim, producer, asked, future))
+        return future[0]
 
     def end(self, producer: StateProducer, *, is_commit: bool = True) -> Sequence[StateRecord]:
         marker = StateMarker(*producer, 0, is_commit)
@@ -88,9 +88,9 @@ class Table:
 
     def fetch(self, *, require_stable: bool = True, group: str = "g") -> list[int | str | None]:
         """The offsets of partitions 0 and 1."""
-        asker = list[Any]()
-        self.table.fetch_offsets(group, [("t", [0, 1])], asker, require_stable=require_stable)
-        effects = self.table.fetch_offsets(group, [("t", [0, 1])], asker, require_stable=require_stable)
+        future = list[Any]()
+        self.table.fetch_offsets(group, [("t", [0, 1])], future, require_stable=require_stable)
+        effects = self.table.fetch_offsets(group, [("t", [0, 1])], future, require_stable=require_stable)
         (_, found) = effects.answers[0]
         assert isinstance(found, list)
         return [_shown(one) for one in found]
@@ -231,7 +231,7 @@ def test_a_pending_offset_keeps_its_group_and_the_committed_offset_from_expiring
     [
         (Claim("", None, 3), IllegalGeneration),
         (Claim("stranger", None, 3), IllegalGeneration),
-        (NOBODY, None),
+        (NO_MEMBER, None),
         (Claim("stranger", None, -1), None),
     ],
 )

@@ -24,7 +24,7 @@ from coordinator.testing.fakes import FakeStateLog
 
 if TYPE_CHECKING:
     from coordinator.groups.service import Table
-    from coordinator.shards.shard import Asker, Shard
+    from coordinator.shards.shard import ReplyFuture, Shard
 
 RETRY_S = RETRY_MS / 1000 + 0.1
 
@@ -46,9 +46,9 @@ def replicated(log: FakeStateLog) -> None:
     log.sync()
 
 
-def told(shard: Shard[Table], *, require_stable: bool = False) -> Asker:
+def fetched(shard: Shard[Table], *, require_stable: bool = False) -> ReplyFuture:
     return shard.ask(
-        lambda table, _, asker: table.fetch_offsets("g", [("t", [0])], asker, require_stable=require_stable),
+        lambda table, _, future: table.fetch_offsets("g", [("t", [0])], future, require_stable=require_stable),
         only_reads=True,
         freshness=Freshness.NEWEST if require_stable else Freshness.MAY_FALL_BACK,
     )
@@ -58,11 +58,11 @@ async def test_a_shard_loads_beyond_the_high_watermark_and_answers_only_reads() 
     bench = Bench(log=beyond())
     async with bench.running() as shard:
         assert shard.is_loaded
-        assert offset_of(told(shard)) == 2
-        assert error_of(told(shard, require_stable=True)) is CoordinatorLoading
+        assert offset_of(fetched(shard)) == 2
+        assert error_of(fetched(shard, require_stable=True)) is CoordinatorLoading
         assert [error_of(one) for one in (commit(shard, 3), join(shard))] == [CoordinatorNotAvailable] * 2
         await trio.sleep(60)
-        assert offset_of(told(shard)) == 2
+        assert offset_of(fetched(shard)) == 2
 
 
 async def test_the_shard_goes_on_without_being_read_again_when_the_isr_is_full() -> None:
@@ -72,7 +72,7 @@ async def test_the_shard_goes_on_without_being_read_again_when_the_isr_is_full()
         replicated(bench.log)
         await trio.sleep(RETRY_S)
         assert await result_of(commit(shard, 3)) == [None]
-        assert offset_of(told(shard, require_stable=True)) == 3
+        assert offset_of(fetched(shard, require_stable=True)) == 3
         assert (shard.table is table, bench.log.reads) == (True, reads)
 
 
@@ -83,7 +83,7 @@ async def test_enough_replicas_do_not_suffice_while_the_high_watermark_is_behind
         bench.log.batches[1].settle()  # the first of two
         await trio.sleep(10 * RETRY_S)
         assert error_of(commit(shard, 4)) is CoordinatorNotAvailable
-        assert error_of(told(shard, require_stable=True)) is CoordinatorLoading
+        assert error_of(fetched(shard, require_stable=True)) is CoordinatorLoading
         replicated(bench.log)
         await trio.sleep(RETRY_S)
         assert await result_of(commit(shard, 4)) == [None]
@@ -105,13 +105,13 @@ async def test_nothing_is_saved_before_the_high_watermark_has_passed_it() -> Non
 async def test_a_commit_that_was_truncated_is_unknown_to_the_next_shard() -> None:
     bench = Bench(log=beyond())
     async with bench.running() as shard:
-        assert offset_of(told(shard)) == 2
+        assert offset_of(fetched(shard)) == 2
     assert await bench.saved_to() == -1
     bench.log.fail()
     bench.log.leader_epoch = 2
     replicated(bench.log)
     async with bench.running() as shard:
-        assert offset_of(told(shard)) == 1
+        assert offset_of(fetched(shard)) == 1
 
 
 async def test_no_session_runs_out_and_each_member_has_a_whole_one_afterwards() -> None:
@@ -127,7 +127,7 @@ async def test_no_session_runs_out_and_each_member_has_a_whole_one_afterwards() 
         for _ in range(3):
             await trio.sleep(10 * SESSION_S)
             beating = shard.ask(
-                lambda table, moment, asker: table.heartbeat(moment, "g", alive, asker),
+                lambda table, moment, future: table.heartbeat(moment, "g", alive, future),
                 only_reads=True,
                 freshness=Freshness.MAY_FALL_BACK,
             )
@@ -146,19 +146,19 @@ async def test_a_shard_that_answers_only_reads_hides_pending_offsets_and_writes_
     log.takes_writes = False
     async with Bench(log=log).running() as shard:
         appended = len(log.batches)
-        assert offset_of(told(shard)) == 2
+        assert offset_of(fetched(shard)) == 2
         await trio.sleep(60)
         assert len(log.batches) == appended
-        assert error_of(told(shard, require_stable=True)) is CoordinatorLoading
+        assert error_of(fetched(shard, require_stable=True)) is CoordinatorLoading
 
 
 async def test_a_leader_that_has_been_cut_off_for_long_answers_no_read() -> None:
     bench = Bench(log=beyond())
     async with bench.running() as shard:
         bench.log.is_current = False
-        assert error_of(told(shard)) is NotCoordinator
+        assert error_of(fetched(shard)) is NotCoordinator
         bench.log.is_current = True
-        assert offset_of(told(shard)) == 2
+        assert offset_of(fetched(shard)) == 2
 
 
 async def test_a_deleted_group_is_not_shown() -> None:
@@ -177,11 +177,11 @@ async def test_a_commit_in_flight_is_visible_to_fallback_reads_with_too_few_repl
         await wait_all_tasks_blocked()
         bench.log.takes_writes = bench.log.is_confirmed = False
         waiting = fetch(shard)
-        assert offset_of(told(shard)) == 1
+        assert offset_of(fetched(shard)) == 1
         assert not waiting.is_settled
-        shard.send_late_away(TIMEOUT_S)
+        shard.refuse_late(TIMEOUT_S)
         await trio.sleep(TIMEOUT_S)
-        shard.send_late_away(TIMEOUT_S)
+        shard.refuse_late(TIMEOUT_S)
         assert error_of(on_its_way) is CoordinatorNotAvailable
         assert waiting.is_settled
 

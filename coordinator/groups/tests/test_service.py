@@ -28,12 +28,12 @@ from coordinator.errors import (
     StaleProducerEpoch,
     TopicExists,
 )
+from coordinator.futures import SettableFuture, settled
 from coordinator.groups.api import Claim, GroupFigures, GroupListing, GroupState, OffsetToCommit, TopicPartition
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators, GroupOptions
 from coordinator.groups.step import GroupSettings
 from coordinator.groups.tests.answers import result_of
-from coordinator.shards.pending import Answer, settled
 from coordinator.shards.shard_set import partition_of
 from coordinator.state.bounded_cache import ANSWER_TIMEOUT_S
 from coordinator.state.log import FIRST_PROTOCOL, SECOND_PROTOCOL, StateBatch, StateMarker, StateProducer, StateRecord
@@ -43,11 +43,11 @@ from coordinator.testing.fakes import FakeStateLog, SimulatedStateCaches
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.api import FeatureRange, Pending
+    from coordinator.api import FeatureRange, Future
     from coordinator.state.cache import PartitionChange, StateCache
 
 BROKER = 1
-NOBODY = Claim("")
+NO_MEMBER = Claim("")
 
 
 @dataclass
@@ -123,30 +123,30 @@ class Logs:
         return await self.logs.setdefault(partition, FakeStateLog(topic_id)).get(topic_id, topic, partition)
 
 
-class CountingView:
+class CountingCache:
     """A cache that counts its writes."""
 
-    def __init__(self, view: StateCache) -> None:
-        self._view = view
+    def __init__(self, cache: StateCache) -> None:
+        self._cache = cache
         self.saves = 0
         self.is_closed = False
-        self.load, self.discard, self.drop = view.load, view.discard, view.drop
+        self.load, self.discard, self.drop = cache.load, cache.discard, cache.drop
 
     async def save(self, changes: Sequence[PartitionChange]) -> None:
         self.saves += 1
-        await self._view.save(changes)
+        await self._cache.save(changes)
 
     async def close(self) -> None:
         self.is_closed = True
-        await self._view.close()
+        await self._cache.close()
 
 
 @dataclass
 class World:
     cluster: FakeCluster
     logs: Logs
-    views: SimulatedStateCaches
-    view: CountingView
+    caches: SimulatedStateCaches
+    cache: CountingCache
     groups: GroupCoordinators
 
 
@@ -159,24 +159,24 @@ def topic(
 
 @asynccontextmanager
 async def coordinating(**options: Any) -> AsyncIterator[World]:
-    views = SimulatedStateCaches()
-    cluster, logs, view = FakeCluster(), Logs(), CountingView(await views.open(Path("view")))
+    caches = SimulatedStateCaches()
+    cluster, logs, cache = FakeCluster(), Logs(), CountingCache(await caches.open(Path("view")))
     given = GroupOptions(
         broker_id=BROKER, groups=GroupSettings(), offsets=OffsetSettings(), topic_configs={"k": "v"}, **options
     )
-    groups = GroupCoordinators(cluster, logs, view, given, random.Random(1), lambda: int(trio.current_time() * 1000))
+    groups = GroupCoordinators(cluster, logs, cache, given, random.Random(1), lambda: int(trio.current_time() * 1000))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(groups.run)
         await wait_all_tasks_blocked()
         try:
-            yield World(cluster, logs, views, view, groups)
+            yield World(cluster, logs, caches, cache, groups)
         finally:
-            views.answer()
+            caches.answer()
         nursery.cancel_scope.cancel()
 
 
-def commit(world: World, group: str = "g", offset: int = 5) -> Pending[list[GroupError | None]]:
-    return world.groups.commit(group, NOBODY, [OffsetToCommit("t", 0, offset, -1, "")])
+def commit(world: World, group: str = "g", offset: int = 5) -> Future[list[GroupError | None]]:
+    return world.groups.commit(group, NO_MEMBER, [OffsetToCommit("t", 0, offset, -1, "")])
 
 
 async def offset(world: World, group: str = "g") -> int | None:
@@ -259,13 +259,13 @@ async def test_the_cache_of_a_partition_is_discarded_when_another_broker_leads_i
         await wait_all_tasks_blocked()
         assert await result_of(commit(world)) == [None]
         await trio.sleep(1)
-        for leader, has_view in ((-1, True), (2, False)):
+        for leader, has_cache in ((-1, True), (2, False)):
             world.cluster.publish(replace(led, partitions=(replace(led.partitions[0], leader=leader),) * 4))
             await wait_all_tasks_blocked()
-            assert (await world.view.load(at) is not None) == has_view
+            assert (await world.cache.load(at) is not None) == has_cache
         (written,) = world.logs.logs[at].batches
-        assert isinstance(written.what, StateBatch)
-        written.what = StateBatch([StateRecord(one.key, None) for one in written.what.records])
+        assert isinstance(written.content, StateBatch)
+        written.content = StateBatch([StateRecord(one.key, None) for one in written.content.records])
         world.cluster.publish(replace(led, partitions=(replace(led.partitions[0], leader_epoch=2),) * 4))
         await wait_all_tasks_blocked()
         assert await offset(world) is None
@@ -280,7 +280,7 @@ async def test_coordinators_start_and_stop_while_the_disk_of_their_cache_hangs()
         world.cluster.publish(led)
         await wait_all_tasks_blocked()
         assert await result_of(commit(world)) == [None]
-        world.views.hang()
+        world.caches.hang()
         world.cluster.publish(elsewhere)
         await wait_all_tasks_blocked()
         world.cluster.publish(again)
@@ -348,20 +348,20 @@ async def test_offsets_expire_at_the_next_check() -> None:
 
 
 async def test_a_save_of_the_cache_covers_all_shards() -> None:
-    async with coordinating(view_flush_interval_ms=100) as world:
+    async with coordinating(cache_flush_interval_ms=100) as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
         for group in "abcdef":
             await result_of(commit(world, group))
-        assert world.view.saves == 0
+        assert world.cache.saves == 0
         await trio.sleep(0.15)
-        assert world.view.saves == 1
+        assert world.cache.saves == 1
         await trio.sleep(1)
-        assert world.view.saves == 1
+        assert world.cache.saves == 1
         await result_of(commit(world))
         world.groups.stop()
         await world.groups.close()
-        assert (world.view.saves, world.view.is_closed) == (2, True)
+        assert (world.cache.saves, world.cache.is_closed) == (2, True)
 
 
 async def test_a_group_needs_an_id_but_to_commit() -> None:
@@ -369,8 +369,8 @@ async def test_a_group_needs_an_id_but_to_commit() -> None:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
         refused = (
-            world.groups.heartbeat("", NOBODY),
-            world.groups.leave("", [NOBODY]),
+            world.groups.heartbeat("", NO_MEMBER),
+            world.groups.leave("", [NO_MEMBER]),
             world.groups.delete_offsets("", []),
         )
         for asked in refused:
@@ -390,7 +390,7 @@ async def test_a_transactional_commit_of_an_impossible_producer_is_refused_and_n
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
         offsets = [OffsetToCommit("t", 0, 5, -1, "")]
-        asked = world.groups.commit_in_transaction("g", NOBODY, producer_id, epoch, offsets)
+        asked = world.groups.commit_in_transaction("g", NO_MEMBER, producer_id, epoch, offsets)
         with pytest.raises(error):
             asked.result()
         await wait_all_tasks_blocked()
@@ -401,9 +401,9 @@ async def test_a_transactional_commit_of_an_impossible_producer_is_refused_and_n
 PRODUCER = StateProducer(5, 3)
 
 
-def commit_if(world: World, allowed: Answer[object], protocol: int) -> Any:
+def commit_if(world: World, allowed: SettableFuture[object], protocol: int) -> Any:
     offsets = [OffsetToCommit("t", 0, 5, -1, "")]
-    return world.groups.commit_in_transaction("g", NOBODY, *PRODUCER, offsets, allowed=allowed, protocol=protocol)  # type: ignore[arg-type]  # a promise of nothing
+    return world.groups.commit_in_transaction("g", NO_MEMBER, *PRODUCER, offsets, allowed=allowed, protocol=protocol)  # type: ignore[arg-type]  # a promise of nothing
 
 
 async def end(world: World, protocol: int, *, is_commit: bool = True) -> None:
@@ -427,7 +427,7 @@ async def test_offsets_are_written_when_that_is_allowed(protocol: int) -> None:
     async with coordinating() as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
-        allowed = Answer[object]()
+        allowed = SettableFuture[object]()
         committing = commit_if(world, allowed, protocol)
         await wait_all_tasks_blocked()
         assert (committing.is_settled, await offset_of(world)) == (False, None)
@@ -456,7 +456,7 @@ async def test_offsets_of_a_transaction_that_ended_meanwhile(protocol: int, erro
     async with coordinating() as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
-        allowed = Answer[object]()
+        allowed = SettableFuture[object]()
         committing = commit_if(world, allowed, protocol)
         await end(world, protocol, is_commit=False)
         allowed.settle(None)
@@ -470,7 +470,7 @@ async def test_the_marker_of_the_previous_transaction_does_not_refuse_a_commit_u
     async with coordinating() as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
-        allowed = Answer[object]()
+        allowed = SettableFuture[object]()
         committing = commit_if(world, allowed, SECOND_PROTOCOL)
         before = StateMarker(PRODUCER.producer_id, PRODUCER.epoch, 0, is_commit=True, protocol=SECOND_PROTOCOL)
         await result_of(world.groups.end_transaction(world.groups.partition_of("g"), before))
@@ -502,7 +502,7 @@ async def test_offsets_are_tried_again_when_the_partition_was_read_meanwhile(*, 
         if is_led_at_first:
             world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
-        allowed = Answer[object]()
+        allowed = SettableFuture[object]()
         committing = commit_if(world, allowed, FIRST_PROTOCOL)
         world.cluster.publish(topic(OFFSETS_TOPIC, epoch=1))
         await wait_all_tasks_blocked()

@@ -19,12 +19,12 @@ from coordinator.groups.service import Table
 from coordinator.groups.step import GroupSettings
 from coordinator.groups.table import GroupTable
 from coordinator.groups.tests.answers import result_of
-from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard, ShardDeps
+from coordinator.shards.shard import RELOAD_PAUSE_S, ReplyFuture, Shard, ShardDeps
 from coordinator.shards.writer import BatchWriter, CacheMode
 from coordinator.state.cache import PartitionChange, StateCache
 from coordinator.testing.fakes import FakeStateLog, SimulatedStateCaches
 
-NOBODY = Claim("")
+NO_MEMBER = Claim("")
 
 
 @dataclass
@@ -32,31 +32,31 @@ class Bench:
     """A shard on a log and a cache of the test's own."""
 
     log: FakeStateLog = field(default_factory=FakeStateLog)
-    views: SimulatedStateCaches = field(default_factory=SimulatedStateCaches)
+    caches: SimulatedStateCaches = field(default_factory=SimulatedStateCaches)
     mode: CacheMode = CacheMode.CACHED
     ids: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
 
-    async def view(self) -> StateCache:
-        return await self.views.open(Path("view"))
+    async def cache(self) -> StateCache:
+        return await self.caches.open(Path("view"))
 
     async def saved_to(self) -> int:
         """The offset up to which the cache goes, or -1."""
-        loaded = await (await self.view()).load(7)
+        loaded = await (await self.cache()).load(7)
         return -1 if loaded is None else loaded[0].next_offset
 
     async def save(self, shard: Shard[Table]) -> None:
         """Save the changes, as the service does now and then."""
         change = shard.take_unsaved()
         assert change is not None
-        await (await self.view()).save([change])
+        await (await self.cache()).save([change])
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Shard[Table]]:
-        view = await self.view()
-        writer = BatchWriter(view, self.mode)
+        cache = await self.cache()
+        writer = BatchWriter(cache, self.mode)
         world: ShardDeps[Table] = ShardDeps(
             logs=self.log,
-            view=view,
+            cache=cache,
             writer=writer,
             on_unsaved=lambda: None,
             new_table=lambda: GroupTable(GroupSettings(initial_rebalance_delay_ms=0), OffsetSettings()),
@@ -72,37 +72,37 @@ class Bench:
             nursery.cancel_scope.cancel()
 
 
-def commit(shard: Shard[Table], offset: int, claim: Claim = NOBODY, group: str = "g") -> Asker:
+def commit(shard: Shard[Table], offset: int, claim: Claim = NO_MEMBER, group: str = "g") -> ReplyFuture:
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
-    return shard.ask(lambda table, moment, asker: table.commit(moment, group, claim, offsets, -1, asker))
+    return shard.ask(lambda table, moment, future: table.commit(moment, group, claim, offsets, -1, future))
 
 
-def fetch(shard: Shard[Table], group: str = "g") -> Asker:
-    return shard.ask(lambda table, _, asker: table.fetch_offsets(group, [("t", [0])], asker))
+def fetch(shard: Shard[Table], group: str = "g") -> ReplyFuture:
+    return shard.ask(lambda table, _, future: table.fetch_offsets(group, [("t", [0])], future))
 
 
-def join(shard: Shard[Table], member_id: str = "") -> Asker:
+def join(shard: Shard[Table], member_id: str = "") -> ReplyFuture:
     asked = Join(member_id, None, "c", "/h", "consumer", (MemberProtocol("range", b"\0\0\0\0\0\0"),), 10_000, 60_000)
-    return shard.ask(lambda table, moment, asker: table.join(moment, "g", asked, asker))
+    return shard.ask(lambda table, moment, future: table.join(moment, "g", asked, future))
 
 
-def sync(shard: Shard[Table], joined: Joined) -> Asker:
+def sync(shard: Shard[Table], joined: Joined) -> ReplyFuture:
     claim = Claim(joined.member_id, None, joined.generation_id)
-    told = {joined.member_id: b"all"}
-    return shard.ask(lambda table, moment, asker: table.sync(moment, "g", claim, (None, None), told, asker))
+    assignments = {joined.member_id: b"all"}
+    return shard.ask(lambda table, moment, future: table.sync(moment, "g", claim, (None, None), assignments, future))
 
 
-def offset_of(asker: Asker) -> int | None:
-    answer = asker.result()
+def offset_of(future: ReplyFuture) -> int | None:
+    answer = future.result()
     assert isinstance(answer, list)
     (found,) = answer
     assert found is None or isinstance(found, CommittedOffset)
     return None if found is None else found.offset
 
 
-def error_of(asker: Asker) -> type[GroupError]:
+def error_of(future: ReplyFuture) -> type[GroupError]:
     with pytest.raises(GroupError) as caught:
-        asker.result()
+        future.result()
     return caught.type
 
 
@@ -148,8 +148,8 @@ async def test_a_description_of_a_group_waits_while_the_deletion_is_not_durable(
     async with bench.running() as shard:
         await result_of(commit(shard, 5))
         bench.log.is_slow = True
-        shard.ask(lambda table, _, asker: table.delete_group("g", asker))
-        describing = shard.ask(lambda table, _, asker: table.describe("g", asker))
+        shard.ask(lambda table, _, future: table.delete_group("g", future))
+        describing = shard.ask(lambda table, _, future: table.describe("g", future))
         await wait_all_tasks_blocked()
         assert not describing.is_settled
 
@@ -159,7 +159,7 @@ async def test_a_group_created_after_a_deletion_answers_no_fetch_before_the_dele
     async with bench.running() as shard:
         await result_of(commit(shard, 5))
         bench.log.is_slow = True
-        deleted = shard.ask(lambda table, _, asker: table.delete_group("g", asker))
+        deleted = shard.ask(lambda table, _, future: table.delete_group("g", future))
         join(shard)
         found = fetch(shard)
         await wait_all_tasks_blocked()
@@ -263,7 +263,7 @@ async def test_groups_and_offsets_outlive_the_shard() -> None:
         assert (await result_of(commit(shard, 10, claim))) == [None]
         stale = Claim(joined.member_id, None, joined.generation_id - 1)
         assert error_of(commit(shard, 11, stale)).__name__ == "IllegalGeneration"
-        beat = shard.ask(lambda table, moment, asker: table.heartbeat(moment, "g", claim, asker))
+        beat = shard.ask(lambda table, moment, future: table.heartbeat(moment, "g", claim, future))
         assert beat.result() is None
 
 
@@ -275,7 +275,7 @@ async def test_a_restored_member_has_a_session_to_come_back() -> None:
     await trio.sleep(3_600)
     async with bench.running() as shard:
         await trio.sleep(9.9)
-        assert shard.ask(lambda table, moment, asker: table.heartbeat(moment, "g", claim, asker)).result() is None
+        assert shard.ask(lambda table, moment, future: table.heartbeat(moment, "g", claim, future)).result() is None
         await trio.sleep(10.1)
         assert error_of(commit(shard, 1, claim)) is UnknownMember
 
@@ -301,7 +301,7 @@ async def test_time_that_no_float_gives_exactly_comes() -> None:
         with trio.fail_after(20):
             await trio.sleep_until(session_ends_s + 0.1)
         heartbeat = shard.ask(
-            lambda table, moment, asker: table.heartbeat(moment, "g", Claim(joined.member_id, None, 1), asker)
+            lambda table, moment, future: table.heartbeat(moment, "g", Claim(joined.member_id, None, 1), future)
         )
         assert error_of(heartbeat) is UnknownMember
 
@@ -364,8 +364,8 @@ async def test_a_view_that_is_not_of_this_log_is_discarded(change: str) -> None:
         await result_of(commit(shard, 1))
         await result_of(commit(shard, 2))
         await bench.save(shard)
-    view = await bench.view()
-    loaded = await view.load(7)
+    cache = await bench.cache()
+    loaded = await cache.load(7)
     assert loaded is not None
     checkpoint, records = loaded
     wrong = {
@@ -374,7 +374,7 @@ async def test_a_view_that_is_not_of_this_log_is_discarded(change: str) -> None:
         "a shorter log": checkpoint._replace(next_offset=3),
         "records deleted": checkpoint._replace(replay_offset=-1),
     }[change]
-    await view.save([PartitionChange(7, wrong, {one.key: b"wrong" for one in records})])
+    await cache.save([PartitionChange(7, wrong, {one.key: b"wrong" for one in records})])
     async with bench.running() as shard:
         assert offset_of(fetch(shard)) == 2
         assert await bench.saved_to() == -1

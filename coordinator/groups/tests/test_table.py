@@ -38,7 +38,7 @@ from coordinator.groups.table import GroupTable
 from coordinator.shards.table import Effects, Moment
 from coordinator.state.log import StateRecord
 
-NOBODY = Claim("")
+NO_MEMBER = Claim("")
 T0 = TopicPartition("t", 0)
 MINUTE_MS = 60_000
 RETENTION_MS = 60 * MINUTE_MS
@@ -51,7 +51,7 @@ def subscription(*topics: str) -> bytes:
 
 @dataclass
 class Script:
-    """A table whose answers are found by the names of their askers, and whose records are kept."""
+    """A table whose answers are found by the names of their futures, and whose records are kept."""
 
     settings: OffsetSettings = field(default_factory=lambda: OffsetSettings(retention_ms=RETENTION_MS))
     now_ms: int = 0
@@ -70,13 +70,19 @@ class Script:
         return Moment(self.now_ms, self.now_ms, lambda: str(next(self.numbers)))
 
     def take(self, effects: Effects[str]) -> object:
-        """Keep the records; return the answer to the asker `x`, if there is one now."""
+        """Keep the records; return the answer to the future `x`, if there is one now."""
         self.kept += effects.records
         self.answers = dict(effects.answers)
         return self.answers.get("x")
 
     def commit(
-        self, offset: int, at: TopicPartition = T0, *, claim: Claim = NOBODY, group: str = "g", retention_ms: int = -1
+        self,
+        offset: int,
+        at: TopicPartition = T0,
+        *,
+        claim: Claim = NO_MEMBER,
+        group: str = "g",
+        retention_ms: int = -1,
     ) -> object:
         offsets = [OffsetToCommit(at.topic, at.partition, offset, 3, "m")]
         return self.take(self.table.commit(self.moment, group, claim, offsets, retention_ms, "x"))
@@ -174,7 +180,7 @@ def test_all_of_a_group_is_fetched(script: Script) -> None:
 @pytest.mark.parametrize(("short", "long"), [("m" * 4_096, "m" * 4_097), ("🐙" * 2_048, "🐙" * 2_048 + "m")])
 def test_long_metadata_is_refused_alone(script: Script, short: str, long: str) -> None:
     offsets = [OffsetToCommit("t", 0, 1, -1, long), OffsetToCommit("t", 1, 2, -1, short)]
-    first, second = each_of(script.take(script.table.commit(script.moment, "g", NOBODY, offsets, -1, "x")))
+    first, second = each_of(script.take(script.table.commit(script.moment, "g", NO_MEMBER, offsets, -1, "x")))
     assert isinstance(first, OffsetMetadataTooLarge)
     assert second is None
     assert script.offset() is None

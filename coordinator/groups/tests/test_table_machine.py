@@ -37,7 +37,7 @@ SETTINGS = GroupSettings(members_max=4, initial_rebalance_delay_ms=500, newcomer
 OFFSET_SETTINGS = OffsetSettings(retention_ms=RETENTION_MS)
 
 
-class Asked:
+class Request:
     """A command, and its answers."""
 
     def __init__(self, group_id: str) -> None:
@@ -50,9 +50,9 @@ class TableMachine(RuleBasedStateMachine):
         super().__init__()
         self.numbers = itertools.count(1)
         self.now_ms = 0
-        self.table = GroupTable[Asked](SETTINGS, OFFSET_SETTINGS)
+        self.table = GroupTable[Request](SETTINGS, OFFSET_SETTINGS)
         self.records: list[StateRecord] = []
-        self.asked: list[Asked] = []
+        self.asked: list[Request] = []
         self.ids: list[str] = [""]  # that members were told, or claim to have
         self.generations: dict[str, int] = {}
         self.committed: dict[tuple[str, int], CommittedOffset] = {}
@@ -61,14 +61,14 @@ class TableMachine(RuleBasedStateMachine):
     def moment(self) -> Moment:
         return Moment(self.now_ms, self.now_ms, lambda: str(next(self.numbers)))
 
-    def take(self, effects: Effects[Asked]) -> None:
+    def take(self, effects: Effects[Request]) -> None:
         self.records += effects.records
         for asked, answer in effects.answers:
             assert not asked.answers, "answered twice"
             asked.answers.append(answer)
             self.learn(asked, answer)
 
-    def learn(self, asked: Asked, answer: object) -> None:
+    def learn(self, asked: Request, answer: object) -> None:
         if isinstance(answer, MemberIdRequired):
             self.ids.append(answer.member_id)
         elif isinstance(answer, Joined):
@@ -81,8 +81,8 @@ class TableMachine(RuleBasedStateMachine):
         else:
             assert answer is None or isinstance(answer, (Synced, GroupError, list)), answer
 
-    def ask(self, group_id: str) -> Asked:
-        self.asked.append(Asked(group_id))
+    def ask(self, group_id: str) -> Request:
+        self.asked.append(Request(group_id))
         return self.asked[-1]
 
     def claim(self, data: st.DataObject, group_id: str) -> Claim:
@@ -106,9 +106,9 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), group_id=GROUPS)
     def sync(self, data: st.DataObject, group_id: str) -> None:
-        told = {one: one.encode() for one in self.ids[-6:]}
+        assignments = {one: one.encode() for one in self.ids[-6:]}
         claim = self.claim(data, group_id)
-        self.take(self.table.sync(self.moment, group_id, claim, (None, None), told, self.ask(group_id)))
+        self.take(self.table.sync(self.moment, group_id, claim, (None, None), assignments, self.ask(group_id)))
 
     @rule(data=st.data(), group_id=GROUPS)
     def heartbeat(self, data: st.DataObject, group_id: str) -> None:
@@ -170,7 +170,7 @@ class TableMachine(RuleBasedStateMachine):
     def come_back(self) -> None:
         """Load the log into a new table: settled state is as before, and waiting requests come again."""
         before = self.seen(self.table)
-        again = GroupTable[Asked](SETTINGS, OFFSET_SETTINGS)
+        again = GroupTable[Request](SETTINGS, OFFSET_SETTINGS)
         for record in self.records:
             again.apply(record)
         for effects in again.wake(self.moment):
@@ -186,10 +186,10 @@ class TableMachine(RuleBasedStateMachine):
         self.table = again
         self.generations = {}
 
-    def seen(self, table: GroupTable[Asked]) -> dict[str, tuple[dict[Any, Any], GroupState, list[Any]]]:
+    def seen(self, table: GroupTable[Request]) -> dict[str, tuple[dict[Any, Any], GroupState, list[Any]]]:
         found = {}
         for group_id in table.group_ids():
-            asked = Asked(group_id)
+            asked = Request(group_id)
             ((_, described),) = table.describe(group_id, asked).answers
             ((_, offsets),) = table.fetch_all_offsets(group_id, asked).answers
             members = [(one.member_id, one.instance_id, one.assignment) for one in described.members]  # type: ignore[attr-defined]

@@ -19,19 +19,19 @@ from coordinator.testing.fakes import FakeStateLog
 
 if TYPE_CHECKING:
     from coordinator.groups.service import Table
-    from coordinator.shards.shard import Asker, Shard
+    from coordinator.shards.shard import ReplyFuture, Shard
 
 SESSION_S = 10.0  # of `settled_member`
 TIMEOUT_S = 5.0
 
 
-def fetch(shard: Shard[Table]) -> Asker:
-    return shard.ask(lambda table, _, asker: table.fetch_offsets("g", [("t", [0])], asker), only_reads=True)
+def fetch(shard: Shard[Table]) -> ReplyFuture:
+    return shard.ask(lambda table, _, future: table.fetch_offsets("g", [("t", [0])], future), only_reads=True)
 
 
-def beat(shard: Shard[Table], joined: Joined) -> Asker:
+def beat(shard: Shard[Table], joined: Joined) -> ReplyFuture:
     claim = Claim(joined.member_id, None, joined.generation_id)
-    return shard.ask(lambda table, moment, asker: table.heartbeat(moment, "g", claim, asker), only_reads=True)
+    return shard.ask(lambda table, moment, future: table.heartbeat(moment, "g", claim, future), only_reads=True)
 
 
 class CountingLog(FakeStateLog):
@@ -127,15 +127,15 @@ async def test_waiting_requests_fail_with_not_available_after_the_timeout() -> N
         await wait_all_tasks_blocked()
         gathered = commit(shard, 2, group="other")
         bench.log.takes_writes = False
-        shard.send_late_away(TIMEOUT_S)
+        shard.refuse_late(TIMEOUT_S)
         await trio.sleep(TIMEOUT_S)
         assert not on_its_way.is_settled
-        shard.send_late_away(TIMEOUT_S)
+        shard.refuse_late(TIMEOUT_S)
         assert [error_of(one) for one in (on_its_way, gathered, parked)] == [CoordinatorNotAvailable] * 3
         bench.log.takes_writes, bench.log.is_slow = True, False
         bench.log.sync()
         await trio.sleep(1)
-        reading = shard.ask(lambda table, _, asker: table.fetch_offsets("other", [("t", [0])], asker))
+        reading = shard.ask(lambda table, _, future: table.fetch_offsets("other", [("t", [0])], future))
         assert offset_of(reading) == 2, "an answer that it is not available says nothing of what becomes of it"
         assert error_of(beat(shard, joined)).__name__ == "RebalanceInProgress"
 
@@ -146,10 +146,10 @@ async def test_a_commit_that_does_not_become_durable_fails_within_its_timeout() 
         await wait_all_tasks_blocked()
         for log in world.logs.logs.values():
             log.is_slow = True
-        begun_s = trio.current_time()
+        started_s = trio.current_time()
         with pytest.raises(CoordinatorNotAvailable):
             await result_of(commit_to(world))
-        assert 2 <= trio.current_time() - begun_s <= 3
+        assert 2 <= trio.current_time() - started_s <= 3
 
 
 async def test_offsets_of_a_deleted_topic_are_removed_when_writes_are_possible_again() -> None:

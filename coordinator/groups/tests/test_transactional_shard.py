@@ -19,8 +19,8 @@ from coordinator.errors import (
 from coordinator.groups.api import OffsetToCommit
 from coordinator.groups.service import Table
 from coordinator.groups.tests.answers import result_of
-from coordinator.groups.tests.test_shard import NOBODY, Bench, commit, offset_of
-from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard
+from coordinator.groups.tests.test_shard import NO_MEMBER, Bench, commit, offset_of
+from coordinator.shards.shard import RELOAD_PAUSE_S, ReplyFuture, Shard
 from coordinator.shards.writer import CacheMode, WriteBatch
 from coordinator.state.log import SECOND_PROTOCOL, StateMarker, StateProducer, StateSlice
 from coordinator.testing.fakes import FakeStateLog, FakeWrite
@@ -39,37 +39,37 @@ class StallingLog(FakeStateLog):
         return await super().read(offset)
 
 
-def pend(shard: Shard[Table], offset: int, producer: StateProducer = P) -> Asker:
+def pend(shard: Shard[Table], offset: int, producer: StateProducer = P) -> ReplyFuture:
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
     return shard.ask_about(
         producer,
-        lambda table, moment, asker: table.commit_in_transaction(moment, "g", NOBODY, producer, offsets, asker),
+        lambda table, moment, future: table.commit_in_transaction(moment, "g", NO_MEMBER, producer, offsets, future),
     )
 
 
 def end(
     shard: Shard[Table], producer: StateProducer = P, *, is_commit: bool = True, coordinator_epoch: int = 0
-) -> Asker:
-    return mark(shard, StateMarker(*producer, coordinator_epoch, is_commit))
+) -> ReplyFuture:
+    return end_by_marker(shard, StateMarker(*producer, coordinator_epoch, is_commit))
 
 
-def mark(shard: Shard[Table], marker: StateMarker) -> Asker:
-    return shard.ask_about(marker, lambda table, _, asker: table.end_transaction(marker, asker))
+def end_by_marker(shard: Shard[Table], marker: StateMarker) -> ReplyFuture:
+    return shard.ask_about(marker, lambda table, _, future: table.end_transaction(marker, future))
 
 
-def fetch(shard: Shard[Table]) -> Asker:
-    return shard.ask(lambda table, _, asker: table.fetch_offsets("g", [("t", [0])], asker, require_stable=True))
+def fetch(shard: Shard[Table]) -> ReplyFuture:
+    return shard.ask(lambda table, _, future: table.fetch_offsets("g", [("t", [0])], future, require_stable=True))
 
 
-def is_unstable(asker: Asker) -> bool:
-    found = asker.result()
+def is_unstable(future: ReplyFuture) -> bool:
+    found = future.result()
     assert isinstance(found, list)
     return isinstance(found[0], CoordinatorError)
 
 
-def error_of(asker: Asker) -> type[CoordinatorError]:
+def error_of(future: ReplyFuture) -> type[CoordinatorError]:
     with pytest.raises(CoordinatorError) as caught:
-        asker.result()
+        future.result()
     return caught.type
 
 
@@ -197,15 +197,15 @@ async def test_a_late_marker_does_not_end_the_transaction_that_began_in_its_epoc
         bench.log.is_slow = not is_durable
         first = StateMarker(1, 4, 0, is_commit=True, protocol=SECOND_PROTOCOL)
         pend(shard, 5, StateProducer(1, 3))
-        mark(shard, first)
+        end_by_marker(shard, first)
         if is_durable:
             await wait_all_tasks_blocked()
-        again = mark(shard, first)
+        again = end_by_marker(shard, first)
         pend(shard, 6, StateProducer(1, 4))
         if is_durable:
             await wait_all_tasks_blocked()
-        assert error_of(mark(shard, first)) is StaleProducerEpoch
-        mark(shard, StateMarker(1, 5, 0, is_commit=False, protocol=SECOND_PROTOCOL))
+        assert error_of(end_by_marker(shard, first)) is StaleProducerEpoch
+        end_by_marker(shard, StateMarker(1, 5, 0, is_commit=False, protocol=SECOND_PROTOCOL))
         for _ in range(3):
             await wait_all_tasks_blocked()
             bench.log.sync()
@@ -260,7 +260,7 @@ async def test_transactional_requests_are_refused_with_loading_before_the_log_is
 
 @pytest.mark.parametrize("ask", [lambda shard: pend(shard, 5), end])
 async def test_a_log_that_cannot_return_its_producer_state_is_read_again(
-    ask: Callable[[Shard[Table]], Asker],
+    ask: Callable[[Shard[Table]], ReplyFuture],
 ) -> None:
     """The log dir has failed; simulation seed 43."""
     bench = Bench()

@@ -19,7 +19,7 @@ from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import Table
 from coordinator.groups.step import GroupSettings
 from coordinator.groups.table import GroupTable
-from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard, ShardDeps
+from coordinator.shards.shard import RELOAD_PAUSE_S, ReplyFuture, Shard, ShardDeps
 from coordinator.shards.writer import BatchWriter, CacheMode
 from coordinator.testing.fakes import FakeStateLog, SimulatedStateCaches
 
@@ -50,12 +50,12 @@ class Steps(trio.abc.Instrument):
 async def running(
     count: int, mode: CacheMode = CacheMode.CACHED
 ) -> AsyncIterator[tuple[list[Shard[Table]], Logs, SimulatedStateCaches]]:
-    logs, views, ids = Logs(RoomyLog() for _ in range(count)), SimulatedStateCaches(), itertools.count()
-    view = await views.open(Path("view"))
-    writer = BatchWriter(view, mode)
+    logs, caches, ids = Logs(RoomyLog() for _ in range(count)), SimulatedStateCaches(), itertools.count()
+    cache = await caches.open(Path("view"))
+    writer = BatchWriter(cache, mode)
     world: ShardDeps[Table] = ShardDeps(
         logs=logs,
-        view=view,
+        cache=cache,
         writer=writer,
         on_unsaved=lambda: None,
         new_table=lambda: GroupTable(GroupSettings(), OffsetSettings()),
@@ -70,30 +70,30 @@ async def running(
         await wait_all_tasks_blocked()
         for log in logs:
             log.is_slow = True
-        yield shards, logs, views
+        yield shards, logs, caches
         nursery.cancel_scope.cancel()
 
 
-def commit(shard: Shard[Table], offset: int, group: str = "g") -> Asker:
+def commit(shard: Shard[Table], offset: int, group: str = "g") -> ReplyFuture:
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
-    return shard.ask(lambda table, moment, asker: table.commit(moment, group, Claim(""), offsets, -1, asker))
+    return shard.ask(lambda table, moment, future: table.commit(moment, group, Claim(""), offsets, -1, future))
 
 
-def fetch(shard: Shard[Table], group: str = "g") -> Asker:
-    return shard.ask(lambda table, _, asker: table.fetch_offsets(group, [("t", [0])], asker))
+def fetch(shard: Shard[Table], group: str = "g") -> ReplyFuture:
+    return shard.ask(lambda table, _, future: table.fetch_offsets(group, [("t", [0])], future))
 
 
-def offset_of(asker: Asker) -> int:
-    answer = asker.result()
+def offset_of(future: ReplyFuture) -> int:
+    answer = future.result()
     assert isinstance(answer, list)
     found = answer[0]
     assert found is None or isinstance(found, CommittedOffset)
     return 0 if found is None else found.offset
 
 
-def error_of(asker: Asker) -> type[GroupError]:
+def error_of(future: ReplyFuture) -> type[GroupError]:
     with pytest.raises(GroupError) as caught:
-        asker.result()
+        future.result()
     return caught.type
 
 
@@ -167,16 +167,16 @@ async def test_a_bug_in_one_group_stops_no_other() -> None:
 
 
 async def test_in_direct_mode_one_save_is_of_all_that_became_durable_together() -> None:
-    async with running(5, CacheMode.DIRECT) as (shards, logs, views):
+    async with running(5, CacheMode.DIRECT) as (shards, logs, caches):
         committing = [commit(shard, 1) for shard in shards]
         await wait_all_tasks_blocked()
         for log in logs:
             log.sync()
         await wait_all_tasks_blocked()
         assert all(one.is_settled for one in committing)
-        view = await views.open(Path("view"))
+        cache = await caches.open(Path("view"))
         for number in range(5):
-            loaded = await view.load(number)
+            loaded = await cache.load(number)
             assert loaded is not None
             assert loaded[0].next_offset == 1
 
@@ -187,7 +187,7 @@ async def test_c1_answers_show_only_durable_commits_and_no_commit_is_lost(seed: 
     durable."""
     rng = random.Random(seed)
     async with running(4) as (shards, logs, _):
-        asked: list[list[tuple[int, Asker]]] = [[] for _ in shards]
+        asked: list[list[tuple[int, ReplyFuture]]] = [[] for _ in shards]
         newest, confirmed = [0] * 4, [0] * 4
         for _ in range(300):
             number = rng.randrange(4)
@@ -206,17 +206,17 @@ async def test_c1_answers_show_only_durable_commits_and_no_commit_is_lost(seed: 
                     await wait_all_tasks_blocked()
                 case _:
                     await wait_all_tasks_blocked()
-            for which, log in enumerate(logs):
+            for number, log in enumerate(logs):
                 durable = max((int.from_bytes((one.value or b"")[2:10]) for one in log.records), default=0)
-                for expected, asker in asked[which]:
-                    if asker.is_settled and not isinstance(asker.outcome, GroupError):
+                for expected, future in asked[number]:
+                    if future.is_settled and not isinstance(future.outcome, GroupError):
                         assert expected <= durable
-                        assert asker.outcome == [None] or offset_of(asker) == expected
-                        confirmed[which] = max(confirmed[which], expected)
-                assert confirmed[which] <= durable
-                is_open = [not asker.is_settled for _, asker in asked[which]]
+                        assert future.outcome == [None] or offset_of(future) == expected
+                        confirmed[number] = max(confirmed[number], expected)
+                assert confirmed[number] <= durable
+                is_open = [not future.is_settled for _, future in asked[number]]
                 assert is_open == sorted(is_open), "answered in order"
-                if shards[which].is_loaded and all(asker.is_settled for _, asker in asked[which]):
-                    asked[which] = []
-                    newest[which] = offset_of(fetch(shards[which]))
+                if shards[number].is_loaded and all(future.is_settled for _, future in asked[number]):
+                    asked[number] = []
+                    newest[number] = offset_of(fetch(shards[number]))
         assert min(confirmed) > 3

@@ -14,13 +14,13 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from coordinator import errors
-from coordinator.api import TRANSACTION_VERSION, Pending
+from coordinator.api import TRANSACTION_VERSION, Future
 from coordinator.errors import CoordinatorError
+from coordinator.futures import SettableFuture
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_service import BROKER, FakeCluster, Logs, topic
-from coordinator.shards.pending import Answer
 from coordinator.shards.shard import RELOAD_PAUSE_S
-from coordinator.shards.shard_set import FIRST_LOAD_TIMEOUT_S, StateKeeping, partition_of
+from coordinator.shards.shard_set import FIRST_LOAD_TIMEOUT_S, StateStorage, partition_of
 from coordinator.state.log import StateMarker
 from coordinator.testing.fakes import SimulatedStateCaches
 from coordinator.testing.images import with_features
@@ -68,11 +68,11 @@ class Markers:
     errors: dict[Partition, list[CoordinatorError]] = field(default_factory=dict)
     written: list[tuple[StateMarker, Partition]] = field(default_factory=list)
     is_slow: bool = False
-    waiting: list[Answer[object]] = field(default_factory=list)
+    waiting: list[SettableFuture[object]] = field(default_factory=list)
 
-    def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
+    def write(self, marker: StateMarker, partition: Partition) -> Future[None]:
         self.written.append((marker, partition))
-        answer: Any = Answer[object]()
+        answer: Any = SettableFuture[object]()
         if self.is_slow:
             self.waiting.append(answer)
         else:
@@ -80,7 +80,7 @@ class Markers:
             self.errors.get(partition, [])[:1] = []
         return answer  # type: ignore[no-any-return]
 
-    def let_go(self, outcome: CoordinatorError | None = None) -> None:
+    def settle_waiting(self, outcome: CoordinatorError | None = None) -> None:
         waiting, self.waiting = self.waiting, []
         for one in waiting:
             one.settle(outcome)
@@ -120,15 +120,15 @@ class World:
 async def coordinating(
     logs: Logs | None = None, settings: TransactionSettings | None = None, *, has_topic: bool = True, **options: Any
 ) -> AsyncIterator[World]:
-    cluster, markers, views = Cluster(), Markers(), SimulatedStateCaches()
+    cluster, markers, caches = Cluster(), Markers(), SimulatedStateCaches()
     given = TransactionOptions(
         broker_id=BROKER, settings=settings or TransactionSettings(), topic_configs={"k": "v"}, **options
     )
     logs = logs or Logs()
-    keeping = StateKeeping(logs=logs, view=await views.open(Path("view")))
+    storage = StateStorage(logs=logs, cache=await caches.open(Path("view")))
     service = TransactionCoordinators(
         cluster,
-        keeping,
+        storage,
         markers,
         given,
         lambda: int(trio.current_time() * 1000),
@@ -348,7 +348,7 @@ async def test_a_retry_does_not_end_the_next_transaction() -> None:
         assert shard is not None
         world.markers.is_slow = False
         shard.fail(RuntimeError("as after a failed write"))
-        world.markers.let_go(errors.MarkerNotWritten("full"))
+        world.markers.settle_waiting(errors.MarkerNotWritten("full"))
         await trio.sleep(RELOAD_PAUSE_S + 2 * RETRY_PAUSE_S)
         assert await world.state() is TransactionState.COMPLETE_COMMIT
         await result_of(world.service.add_partitions("t", identity, [ORDERS], protocol=FIRST_PROTOCOL))
@@ -457,7 +457,7 @@ async def test_a_transaction_is_over_when_that_can_be_written() -> None:
         world.markers.is_slow = True
         await world.end(identity)
         world.log.takes_writes = False
-        world.markers.let_go()
+        world.markers.settle_waiting()
         await trio.sleep(5)
         assert await world.state() is TransactionState.PREPARE_COMMIT
         assert len(world.markers.written) == 1, "what is written is written"

@@ -26,7 +26,7 @@ from coordinator.transactions.entry import PARKED_MAX, PARKED_MS, DueMarkers, Tr
 from coordinator.transactions.table import TransactionTable
 from coordinator.transactions.transitions import EPOCH_EXHAUSTED, NeedsProducerId
 
-Asker = list[Any]
+ReplyFuture = list[Any]
 ORDERS, LATER = Partition("orders", 0), Partition("later", 1)
 TIMEOUT_MS = 60_000
 CHECK_MS = 10_000
@@ -48,7 +48,7 @@ class Bench:
         self.ids = iter(range(100, 10_000))
         self.table = self.new_table()
 
-    def new_table(self) -> TransactionTable[Asker]:
+    def new_table(self) -> TransactionTable[ReplyFuture]:
         world = TransactionDeps(new_id=self._next_id, protocol=lambda: self.protocol)
         return TransactionTable(self.settings, world)
 
@@ -61,44 +61,44 @@ class Bench:
     def moment(self) -> Moment:
         return Moment(self.now_ms, WALL_MS + self.now_ms, lambda: "")
 
-    def perform(self, effects: Effects[Asker]) -> None:
+    def perform(self, effects: Effects[ReplyFuture]) -> None:
         assert effects.transaction is None
         self.log += effects.records
-        for asker, answer in effects.answers:
-            asker.append(answer)
+        for future, answer in effects.answers:
+            future.append(answer)
         for one in effects.outbox:
             assert isinstance(one, DueMarkers)
             self.sent.append(one)
 
-    def perform_all(self, effects: Iterable[Effects[Asker]]) -> None:
+    def perform_all(self, effects: Iterable[Effects[ReplyFuture]]) -> None:
         for one in effects:
             self.perform(one)
 
     def initialise(
         self, name: str = "t", timeout_ms: int = TIMEOUT_MS, expected: ProducerIdentity | None = None
-    ) -> Asker:
-        asker = Asker()
-        self.perform(self.table.initialise(self.moment, name, timeout_ms, expected, asker))
-        return asker
+    ) -> ReplyFuture:
+        future = ReplyFuture()
+        self.perform(self.table.initialise(self.moment, name, timeout_ms, expected, future))
+        return future
 
     def ids_come(self) -> None:
         self.has_ids = True
         for name in self.table.without_id():
-            self.perform(self.table.go_on(self.moment, name))
+            self.perform(self.table.retry_parked(self.moment, name))
 
-    def add(self, *partitions: Partition, identity: ProducerIdentity = FIRST, name: str = "t") -> Asker:
-        asker = Asker()
-        self.perform(self.table.add_partitions(self.moment, name, identity, partitions, self.protocol, asker))
-        return asker
+    def add(self, *partitions: Partition, identity: ProducerIdentity = FIRST, name: str = "t") -> ReplyFuture:
+        future = ReplyFuture()
+        self.perform(self.table.add_partitions(self.moment, name, identity, partitions, self.protocol, future))
+        return future
 
-    def end(self, *, is_commit: bool = True, identity: ProducerIdentity = FIRST, name: str = "t") -> Asker:
-        asker = Asker()
-        self.perform(self.table.end(self.moment, name, identity, asker, is_commit=is_commit, protocol=self.protocol))
-        return asker
+    def end(self, *, is_commit: bool = True, identity: ProducerIdentity = FIRST, name: str = "t") -> ReplyFuture:
+        future = ReplyFuture()
+        self.perform(self.table.end(self.moment, name, identity, future, is_commit=is_commit, protocol=self.protocol))
+        return future
 
     def complete(self, due: DueMarkers | None = None) -> None:
         one = due or self.sent[-1]
-        self.perform(self.table.complete(self.moment, one.transactional_id, one.identity, Asker()))
+        self.perform(self.table.complete(self.moment, one.transactional_id, one.identity, ReplyFuture()))
 
     def pass_time(self, duration_ms: int) -> None:
         """Let time pass as a shard does."""
@@ -128,8 +128,8 @@ def committed(bench: Bench) -> None:
     bench.complete()
 
 
-def is_error(asker: Asker, kind: type[Exception]) -> bool:
-    return len(asker) == 1 and isinstance(asker[0], kind)
+def is_error(future: ReplyFuture, kind: type[Exception]) -> bool:
+    return len(future) == 1 and isinstance(future[0], kind)
 
 
 def test_a_transaction_from_begin_to_end() -> None:
@@ -145,7 +145,7 @@ def test_a_transaction_from_begin_to_end() -> None:
     assert bench.state() is TransactionState.COMPLETE_COMMIT
     assert len(bench.log) == 5, "one record for each transition"
     counters = bench.table.counters
-    assert (counters.begun, counters.committed, counters.aborted) == (1, 1, 0)
+    assert (counters.started, counters.committed, counters.aborted) == (1, 1, 0)
     assert bench.end() == [FIRST], "once more is the same again"
     assert len(bench.log) == 5
 
@@ -168,8 +168,8 @@ def test_a_timeout_out_of_bounds_is_refused_before_anything_is_known(timeout_ms:
 
 def test_requests_for_an_unknown_transactional_id_are_refused() -> None:
     bench = Bench()
-    for asker in (bench.add(ORDERS), bench.end()):
-        assert is_error(asker, errors.InvalidProducerIdMapping)
+    for future in (bench.add(ORDERS), bench.end()):
+        assert is_error(future, errors.InvalidProducerIdMapping)
     assert bench.state() is None
 
 
@@ -177,8 +177,8 @@ def test_a_second_producer_fences_the_first() -> None:
     bench = Bench()
     bench.initialise()
     assert bench.initialise() == [ProducerIdentity(100, 1)]
-    for asker in (bench.add(ORDERS), bench.end()):
-        assert is_error(asker, errors.ProducerFenced)
+    for future in (bench.add(ORDERS), bench.end()):
+        assert is_error(future, errors.ProducerFenced)
 
 
 def test_a_request_that_arrives_before_the_markers_are_written_waits_for_them() -> None:
@@ -341,7 +341,7 @@ def test_partitions_are_verified() -> None:
     bench = Bench()
 
     def verify(identity: ProducerIdentity) -> Any:
-        effects = bench.table.verify_partitions("t", identity, [ORDERS, LATER], Asker())
+        effects = bench.table.verify_partitions("t", identity, [ORDERS, LATER], ReplyFuture())
         return effects.answers[0][1]
 
     assert isinstance(verify(FIRST), errors.InvalidProducerIdMapping)
@@ -359,9 +359,9 @@ def test_a_transactional_id_is_described_listed_and_shown_in_figures() -> None:
     bench = Bench()
     bench.initialise()
     bench.add(ORDERS)
-    [(_, told)] = bench.table.describe("t", Asker()).answers
-    assert told == ("t", FIRST, TransactionState.ONGOING, TIMEOUT_MS, WALL_MS, frozenset({ORDERS}))
-    [(_, refusal)] = bench.table.describe("stranger", Asker()).answers
+    [(_, description)] = bench.table.describe("t", ReplyFuture()).answers
+    assert description == ("t", FIRST, TransactionState.ONGOING, TIMEOUT_MS, WALL_MS, frozenset({ORDERS}))
+    [(_, refusal)] = bench.table.describe("stranger", ReplyFuture()).answers
     assert isinstance(refusal, errors.UnknownTransactionalId)
     assert bench.table.listings() == [("t", 100, TransactionState.ONGOING, WALL_MS)]
     assert list(bench.table.figures()) == [("t", TransactionState.ONGOING, WALL_MS)]
@@ -405,16 +405,16 @@ class Machine(Bench):
 
     def __init__(self, protocol: int) -> None:
         super().__init__(protocol)
-        self.asked: list[Asker] = []
-        self.beginning: list[Asker] = []
+        self.asked: list[ReplyFuture] = []
+        self.initialised: list[ReplyFuture] = []
 
     def identity(self, name: str) -> ProducerIdentity:
-        [(_, told)] = self.table.describe(name, Asker()).answers
-        return told.identity if isinstance(told, TransactionDescription) else ProducerIdentity(0, 0)
+        [(_, description)] = self.table.describe(name, ReplyFuture()).answers
+        return description.identity if isinstance(description, TransactionDescription) else ProducerIdentity(0, 0)
 
     def step(self, step: str, name: str, number: int) -> None:
         if step == "initialise":
-            self.beginning.append(self.initialise(name))
+            self.initialised.append(self.initialise(name))
         elif step == "add":
             self.asked.append(self.add(Partition("t", number % 3), identity=self.identity(name), name=name))
         elif step in {"commit", "abort"}:
@@ -441,8 +441,8 @@ def test_a_replay_gives_the_same_table_after_any_requests(steps: list[tuple[str,
             twin.apply(record)
         assert twin.listings() == machine.table.listings()
     machine.pass_time(PARKED_MS)
-    assert all(len(asker) == 1 for asker in machine.asked + machine.beginning)
-    given_out = [answer for [answer] in machine.beginning if isinstance(answer, ProducerIdentity)]
+    assert all(len(future) == 1 for future in machine.asked + machine.initialised)
+    given_out = [answer for [answer] in machine.initialised if isinstance(answer, ProducerIdentity)]
     assert len(set(given_out)) == len(given_out)
 
 
@@ -513,10 +513,10 @@ def exhausted(bench: Bench, *, is_open: bool) -> ProducerIdentity:
 def test_a_request_that_needs_a_producer_id_waits_for_the_id() -> None:
     bench = Bench(SECOND_PROTOCOL)
     bench.has_ids = False
-    beginning = bench.initialise()
-    assert (beginning, bench.log, bench.state()) == ([], [], None)
+    initialised = bench.initialise()
+    assert (initialised, bench.log, bench.state()) == ([], [], None)
     bench.ids_come()
-    assert beginning == [FIRST]
+    assert initialised == [FIRST]
     identity = exhausted(bench, is_open=True)
     bench.has_ids = False
     ending = bench.end(identity=identity)
@@ -532,10 +532,10 @@ def test_a_request_that_waits_for_a_producer_id_keeps_its_transactional_id_from_
     identity = exhausted(bench, is_open=False)
     bench.now_ms = 2_000
     bench.has_ids = False
-    beginning = bench.initialise(expected=identity)
+    initialised = bench.initialise(expected=identity)
     bench.perform(bench.table.sweep(bench.moment, "t"))
     bench.ids_come()
-    assert beginning == [ProducerIdentity(101, 0)]
+    assert initialised == [ProducerIdentity(101, 0)]
 
 
 def test_an_abort_of_nothing_is_not_counted() -> None:
@@ -543,15 +543,15 @@ def test_an_abort_of_nothing_is_not_counted() -> None:
     bench.initialise()
     bench.end(is_commit=False)
     bench.complete()
-    assert (bench.table.counters.begun, bench.table.counters.aborted) == (0, 0)
+    assert (bench.table.counters.started, bench.table.counters.aborted) == (0, 0)
 
 
 def test_a_request_is_refused_with_loading_if_no_producer_id_comes() -> None:
     bench = Bench(SECOND_PROTOCOL)
     bench.has_ids = False
-    beginning = bench.initialise()
+    initialised = bench.initialise()
     bench.pass_time(PARKED_MS)
-    assert is_error(beginning, errors.CoordinatorLoading)
+    assert is_error(initialised, errors.CoordinatorLoading)
     assert bench.table.transactional_ids() == [], "nothing came of it"
     bench.ids_come()
     assert bench.initialise() == [FIRST]

@@ -49,7 +49,7 @@ def known(state: TransactionState = TransactionState.EMPTY, epoch: int = 3) -> T
     return Transaction(7, epoch, TIMEOUT_MS, state, NOW_MS - 10, partitions, NOW_MS - 20, previous_producer_id=6)
 
 
-def begun(
+def initialise(
     before: Transaction | None, expected: ProducerIdentity | None = None, new_id: int | None = None
 ) -> Transaction:
     return initialised(before, expected, 5000, NOW_MS, giving(new_id))
@@ -61,29 +61,29 @@ def begun(
 @pytest.mark.parametrize("expected", [None, ProducerIdentity(5, 4)])
 def test_an_unknown_transactional_id_begins_with_a_new_producer_id(expected: ProducerIdentity | None) -> None:
     with pytest.raises(NeedsProducerId):
-        begun(None, expected)
-    first = begun(None, expected, NEW_ID)
+        initialise(None, expected)
+    first = initialise(None, expected, NEW_ID)
     assert (first.identity, first.state, first.timeout_ms) == ((NEW_ID, 0), TransactionState.EMPTY, 5000)
     assert (first.previous_producer_id, first.last_epoch, first.started_ms) == (NEW_ID, -1, -1)
 
 
 @pytest.mark.parametrize("state", IDLE)
 def test_a_new_producer_has_the_next_epoch_and_fences_the_one_before(state: TransactionState) -> None:
-    after = begun(known(state))
+    after = initialise(known(state))
     assert (after.identity, after.last_epoch, after.state) == ((7, 4), -1, TransactionState.EMPTY)
     assert (after.partitions, after.started_ms, after.changed_ms) == (frozenset(), -1, NOW_MS)
 
 
 @pytest.mark.parametrize("state", IDLE)
 def test_a_producer_that_names_its_identity_gets_the_next_epoch_or_is_fenced(state: TransactionState) -> None:
-    bumped = begun(known(state), ProducerIdentity(7, 3))
+    bumped = initialise(known(state), ProducerIdentity(7, 3))
     assert (bumped.identity, bumped.last_epoch) == ((7, 4), 3)
-    assert begun(bumped, ProducerIdentity(7, 3)).identity == (7, 4), "it did not hear the answer"
+    assert initialise(bumped, ProducerIdentity(7, 3)).identity == (7, 4), "it did not hear the answer"
     for other in (ProducerIdentity(7, 2), ProducerIdentity(7, 5), ProducerIdentity(8, 4), ProducerIdentity(6, 3)):
         with pytest.raises(ProducerFenced):
-            begun(bumped, other)
+            initialise(bumped, other)
     with pytest.raises(ProducerFenced):
-        begun(begun(bumped), ProducerIdentity(7, 3))  # another producer came meanwhile
+        initialise(initialise(bumped), ProducerIdentity(7, 3))  # another producer came meanwhile
 
 
 @pytest.mark.parametrize("epoch", [EPOCH_EXHAUSTED, EPOCH_MAX])
@@ -91,29 +91,31 @@ def test_epochs_are_used_up(epoch: int) -> None:
     before = known(epoch=epoch)
     for expected in (None, ProducerIdentity(7, epoch)):
         with pytest.raises(NeedsProducerId):
-            begun(before, expected)
-        after = begun(before, expected, NEW_ID)
+            initialise(before, expected)
+        after = initialise(before, expected, NEW_ID)
         assert (after.identity, after.previous_producer_id) == ((NEW_ID, 0), 7)
         assert after.last_epoch == (-1 if expected is None else epoch)
-    told = begun(before, ProducerIdentity(7, epoch), NEW_ID)
-    assert begun(told, ProducerIdentity(7, epoch)).identity == (NEW_ID, 0), "it did not hear the answer"
+    rotated = initialise(before, ProducerIdentity(7, epoch), NEW_ID)
+    assert initialise(rotated, ProducerIdentity(7, epoch)).identity == (NEW_ID, 0), "it did not hear the answer"
     with pytest.raises(ProducerFenced):
-        begun(told, ProducerIdentity(7, EPOCH_EXHAUSTED - 1))
+        initialise(rotated, ProducerIdentity(7, EPOCH_EXHAUSTED - 1))
     with pytest.raises(ProducerFenced):
-        begun(before, ProducerIdentity(7, epoch - 1))
+        initialise(before, ProducerIdentity(7, epoch - 1))
 
 
 def test_an_open_transaction_is_aborted_first() -> None:
     before = known(TransactionState.ONGOING)
-    assert begun(replace(before, epoch=EPOCH_EXHAUSTED)).identity == (7, EPOCH_MAX)
-    after = begun(before)
+    assert initialise(replace(before, epoch=EPOCH_EXHAUSTED)).identity == (7, EPOCH_MAX)
+    after = initialise(before)
     assert (after.identity, after.state, set(after.partitions)) == ((7, 4), TransactionState.PREPARE_ABORT, {ORDERS})
     assert (after.started_ms, after.last_epoch) == (before.started_ms, before.epoch)
     with pytest.raises(ConcurrentTransactions):
-        begun(after)
-    assert begun(completed(after, NOW_MS)).identity == (7, 5), "the epoch in between is nobody's"
+        initialise(after)
+    assert initialise(completed(after, NOW_MS)).identity == (7, 5), "the epoch in between is nobody's"
     mine = ProducerIdentity(before.producer_id, before.epoch)
-    assert begun(completed(after, NOW_MS), mine).identity == (7, 4), "but for who had the one before, as in KIP-890"
+    assert initialise(completed(after, NOW_MS), mine).identity == (7, 4), (
+        "except for the holder of the one before (KIP-890)"
+    )
 
 
 @pytest.mark.parametrize("epoch", [EPOCH_EXHAUSTED, EPOCH_MAX])
@@ -122,7 +124,7 @@ def test_the_very_last_epoch_is_nobodys(epoch: int) -> None:
     after = completed(fenced(before, NOW_MS, no_id, FIRST_PROTOCOL), NOW_MS)
     assert after.epoch == EPOCH_MAX
     with pytest.raises(ProducerFenced):
-        begun(after, ProducerIdentity(before.producer_id, EPOCH_EXHAUSTED))
+        initialise(after, ProducerIdentity(before.producer_id, EPOCH_EXHAUSTED))
 
 
 def test_a_fence_never_goes_beyond_the_last_epoch() -> None:
@@ -135,7 +137,7 @@ def test_markers_are_waited_for(state: TransactionState) -> None:
     """Any producer has to wait: it may have been told the identity that comes with their end."""
     for expected in (None, ProducerIdentity(7, 3), ProducerIdentity(8, 3)):
         with pytest.raises(ConcurrentTransactions):
-            begun(known(state), expected)
+            initialise(known(state), expected)
     with pytest.raises(ConcurrentTransactions):
         with_partitions(known(state), ProducerIdentity(7, 3), [ORDERS], NOW_MS)
 
@@ -240,22 +242,22 @@ def asked_for(
 def test_no_requests_let_a_fenced_producer_write(asked: list[tuple[str, int, Partition]], first_epoch: int) -> None:
     """Only the last producer that was told an identity may write; an open transaction has partitions, a decided one
     keeps its outcome; and the records have the whole state."""
-    current = replace(begun(None, None, 1), epoch=first_epoch)
-    told, new_id = [current.identity], 1
+    current = replace(initialise(None, None, 1), epoch=first_epoch)
+    identities, new_id = [current.identity], 1
     for number, (what, back, partition) in enumerate(asked):
-        asking, before, now_ms = told[-1 - back % len(told)], current, NOW_MS + number
+        asking, before, now_ms = identities[-1 - back % len(identities)], current, NOW_MS + number
         new_id += 1
         try:
             current = asked_for(what, current, asking, partition, now_ms, new_id)
         except TransactionError:
             continue
         if what.startswith("init") and current.state is TransactionState.EMPTY:
-            told.append(current.identity)
+            identities.append(current.identity)
         if what in ("add", "commit", "abort"):
-            assert asking == told[-1], "who was fenced has changed something"
+            assert asking == identities[-1], "who was fenced has changed something"
         assert current.identity >= before.identity
         assert current.epoch <= EPOCH_MAX
         assert bool(current.partitions) == (current.is_prepared or current.state is TransactionState.ONGOING)
         assert not (before.is_prepared and current.state is not before.state and what != "complete")
-        written = Transaction.of(decode_value(memoryview(encode_value(current.record()))))
+        written = Transaction.from_record(decode_value(memoryview(encode_value(current.record()))))
         assert written == replace(current, last_epoch=-1)

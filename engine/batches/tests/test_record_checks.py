@@ -6,14 +6,14 @@ import pytest
 
 from engine.api import Isolation, Origin
 from engine.batches.batch import Codec, Record, build_batch, parse_header, seal_batch
-from engine.batches.record_checks import ERRORS_MAX, LOOKED_AT_ONCE_MAX
+from engine.batches.record_checks import ERRORS_MAX, VALIDATED_AT_ONCE_MAX
 from engine.errors import CorruptMessage, EngineError, InvalidRecord, RecordsRefused
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CompressionType, LogConfig
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import keyed_batch, open_orders, records_in, running
 
 KEYED = LogConfig(requires_keys=True)
-MANY = LOOKED_AT_ONCE_MAX + 1
+MANY = VALIDATED_AT_ONCE_MAX + 1
 KEYLESS = "Compacted topic cannot accept message without key in topic partition orders-0"
 
 

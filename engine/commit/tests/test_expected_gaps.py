@@ -6,17 +6,17 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import Following, TopicPartition
+from engine.api import Following, TopicIdPartition
 from engine.commit.commit_log import CommitLog
 from engine.errors import StorageError
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.logs.recovery.checkpoints import key_of, read_checkpoint
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import running
 
-PARTITIONS = [TopicPartition(bytes(15) + bytes([number]), f"compacted-{number}", 0) for number in range(1, 6)]
+PARTITIONS = [TopicIdPartition(bytes(15) + bytes([number]), f"compacted-{number}", 0) for number in range(1, 6)]
 
 
 async def followers(store: SegmentStore) -> list[Partition]:

@@ -8,13 +8,13 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import AppendResult, PartitionLog, PendingAppend, TopicPartition
+from engine.api import AppendResult, PartitionLog, PendingAppend, TopicIdPartition
 from engine.commit.group_committer import OVERLAP_MIN_BYTES
 from engine.errors import StorageError
-from engine.files.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
 from engine.tests.helpers import (
     NO_JOURNAL,
     HeldPool,
@@ -33,10 +33,10 @@ ASYNC = LogConfig(flush_policy=FlushPolicy.ASYNC)
 
 def append_held(store: SegmentStore, *logs: PartitionLog) -> list[PendingAppend]:
     """Append a batch to each log while commit batches are held, then write them."""
-    store.hold_rounds()
+    store.hold_commit_batches()
     queued = [log.append(memoryview(batch(b"x")), acks=1) for log in logs]
     assert not any(one.is_settled for one in queued)
-    store.write_rounds()
+    store.write_commit_batches()
     return queued
 
 
@@ -58,7 +58,7 @@ async def test_async_appends_are_written_by_the_caller_that_held_them() -> None:
 async def test_a_held_sync_append_is_started_by_the_caller_and_finished_by_the_task() -> None:
     async with running(SimulatedFileSystem()) as store:
         fast = await open_orders(store, ASYNC)
-        safe = await store.open_partition(TopicPartition(bytes(16), "payments", 0), LogConfig(), 0)
+        safe = await store.open_partition(TopicIdPartition(bytes(16), "payments", 0), LogConfig(), 0)
         queued = append_held(store, safe, fast)
         assert [one.is_settled for one in queued] == [False, True]
         following = append_held(store, fast)  # beside a sync that is under way
@@ -70,7 +70,7 @@ async def test_a_held_sync_append_is_started_by_the_caller_and_finished_by_the_t
 async def test_held_appends_wait_for_a_caller_that_is_between_two_commit_batches() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, ASYNC)
-        async with store._dirs[0].commit_log.committer.between_rounds():
+        async with store._dirs[0].commit_log.committer.between_commit_batches():
             queued = append_held(store, log)
             await trio.testing.wait_all_tasks_blocked()
             assert offsets(queued) == []
@@ -88,11 +88,11 @@ async def test_a_commit_batch_staged_as_the_store_is_cancelled_does_not_block_th
         store._serving.cancel()
         await trio.testing.wait_all_tasks_blocked()
         with trio.fail_after(1):
-            async with committer.between_rounds():
+            async with committer.between_commit_batches():
                 append_held(store, log)
         append_held(store, log)
         with trio.fail_after(1):
-            async with committer.between_rounds():
+            async with committer.between_commit_batches():
                 pass
 
 
@@ -173,17 +173,17 @@ async def test_repeated_work_between_commit_batches_does_not_delay_an_append() -
 LARGE = b"x" * OVERLAP_MIN_BYTES
 
 
-async def begun(pool: SlowSyncs, count: int) -> None:
+async def started(pool: SlowSyncs, count: int) -> None:
     """Check that `count` syncs have begun."""
     await trio.testing.wait_all_tasks_blocked()
-    assert len(pool.begun) == count
+    assert len(pool.started) == count
 
 
 async def in_flight(pool: SlowSyncs, log: PartitionLog) -> PendingAppend:
     """Append a batch whose sync is slow, as are all later ones."""
     pool.is_slow = True
     pending = log.append(memoryview(batch(b"x")), acks=-1)
-    await begun(pool, 1)
+    await started(pool, 1)
     return pending
 
 
@@ -193,15 +193,15 @@ async def test_much_is_written_while_a_sync_is_in_flight_and_answered_behind_it(
         log = await open_orders(store)
         pool.is_slow = True
         first = log.append(memoryview(batch(b"x")), acks=-1)
-        await begun(pool, 1)
+        await started(pool, 1)
         later = [log.append(memoryview(batch(LARGE)), acks=-1) for _ in range(3)]
-        await begun(pool, 1)
+        await started(pool, 1)
         assert (log.log_end_offset, log.high_watermark) == (4, 0)
-        pool.begun[0].tell()
-        await begun(pool, 2)
+        pool.started[0].report()
+        await started(pool, 2)
         assert offsets([first, *later]) == [0]
         assert log.high_watermark == 1
-        pool.begun[1].tell()
+        pool.started[1].report()
         await trio.testing.wait_all_tasks_blocked()
         assert offsets(later) == [1, 2, 3]
         assert log.high_watermark == 4
@@ -216,10 +216,10 @@ async def test_little_is_written_together_behind_the_sync_in_flight() -> None:
             pending.append(log.append(memoryview(batch(b"x")), acks=-1))
             await trio.testing.wait_all_tasks_blocked()
         assert log.log_end_offset == 1
-        pool.begun[0].tell()
-        await begun(pool, 2)
+        pool.started[0].report()
+        await started(pool, 2)
         assert log.log_end_offset == 4
-        pool.begun[1].tell()
+        pool.started[1].report()
         await trio.testing.wait_all_tasks_blocked()
         assert offsets(pending) == [0, 1, 2, 3]
 
@@ -234,7 +234,7 @@ async def test_appends_that_arrive_during_a_sync_are_durable_with_the_next_sync(
             await trio.testing.wait_all_tasks_blocked()
         assert log.log_end_offset == 2
         for number in range(2):
-            pool.begun[number].tell()
+            pool.started[number].report()
             await trio.testing.wait_all_tasks_blocked()
         assert offsets(pending) == [0, 1, 2]
 
@@ -243,13 +243,13 @@ async def test_an_async_append_does_not_wait_for_the_sync_of_another_partition()
     pool = SlowSyncs()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         safe = await open_orders(store)
-        fast = await store.open_partition(TopicPartition(bytes(16), "payments", 0), ASYNC, 0)
+        fast = await store.open_partition(TopicIdPartition(bytes(16), "payments", 0), ASYNC, 0)
         pool.is_slow = True
         slow = safe.append(memoryview(batch(b"x")), acks=-1)
-        await begun(pool, 1)
+        await started(pool, 1)
         assert (await append(fast, b"y")).base_offset == 0
         assert not slow.is_settled
-        pool.begun[0].tell()
+        pool.started[0].report()
 
 
 async def test_an_append_waits_for_the_sync_of_an_earlier_append_of_its_log() -> None:
@@ -260,13 +260,13 @@ async def test_an_append_waits_for_the_sync_of_an_earlier_append_of_its_log() ->
         log = await open_orders(store, config)
         pool.is_slow = True
         waiting = log.append(memoryview(batch(b"a", b"b", b"c")), acks=-1)
-        await begun(pool, 1)
+        await started(pool, 1)
         behind = log.append(memoryview(batch(b"d")), acks=-1)
         await trio.testing.wait_all_tasks_blocked()
         assert not behind.is_settled
         assert (log.log_end_offset, log.high_watermark) == (4, 0)
         for number in range(2):
-            pool.begun[number].tell()
+            pool.started[number].report()
             await trio.testing.wait_all_tasks_blocked()
         assert offsets([waiting, behind]) == [0, 3]
 
@@ -280,14 +280,14 @@ async def test_an_append_waits_for_an_unanswered_earlier_append_though_the_flush
         assert isinstance(log, Partition)
         pool.is_slow = True
         waiting = log.append(memoryview(batch(b"a", b"b", b"c")), acks=-1)
-        await begun(pool, 1)
+        await started(pool, 1)
         log.log.note_flushed(log.log.end)
         behind = log.append(memoryview(batch(b"d")), acks=-1)
         await trio.testing.wait_all_tasks_blocked()
         assert not behind.is_settled
         assert log.high_watermark == 0
         pool.is_slow = False
-        pool.begun[0].tell()
+        pool.started[0].report()
         await trio.testing.wait_all_tasks_blocked()
         assert offsets([waiting, behind]) == [0, 3]
 
@@ -310,14 +310,14 @@ async def test_after_a_failed_sync_later_appends_are_undone_before_earlier_ones(
             pending[-1].call_when_settled(partial(refused.append, number))
             await trio.testing.wait_all_tasks_blocked()
         again = log.append(memoryview(keyed_batch((b"k", LARGE), producer=(*producer, 3))), acks=-1)
-        await begun(pool, 1)
+        await started(pool, 1)
         assert log.log_end_offset == 4
-        pool.begun[0].tell()
+        pool.started[0].report()
         await trio.testing.wait_all_tasks_blocked()
         assert refused == [3, 2, 1]
         assert all(isinstance(one.outcome, StorageError) for one in [*pending, again])
         assert log.log.producers.get(7) == before
-        assert len(pool.begun) == 1, "nothing of it is synced any more"
+        assert len(pool.started) == 1, "nothing of it is synced any more"
 
 
 async def test_a_duplicate_waits_for_its_original_in_an_earlier_commit_batch() -> None:
@@ -330,14 +330,14 @@ async def test_a_duplicate_waits_for_its_original_in_an_earlier_commit_batch() -
             return log.append(memoryview(keyed_batch((b"k", value), producer=(7, 0, sequence))), acks=-1)
 
         original = send(b"v", 0)
-        await begun(pool, 1)
+        await started(pool, 1)
         duplicate, next_one = send(b"v", 0), send(LARGE, 1)
         await trio.testing.wait_all_tasks_blocked()
         assert log.log_end_offset == 2
-        pool.begun[0].tell()
-        await begun(pool, 2)
+        pool.started[0].report()
+        await started(pool, 2)
         assert offsets([original, duplicate, next_one]) == [0, 0]
-        pool.begun[1].tell()
+        pool.started[1].report()
         await trio.testing.wait_all_tasks_blocked()
         assert offsets([next_one]) == [1]
 
@@ -352,7 +352,7 @@ async def test_a_caller_between_commit_batches_runs_after_all_written_appends_ar
         seen = list[int]()
 
         async def look() -> None:
-            async with store._dirs[0].commit_log.committer.between_rounds():
+            async with store._dirs[0].commit_log.committer.between_commit_batches():
                 seen.append(log.high_watermark)
                 await trio.sleep(1)
                 seen.append(log.high_watermark)
@@ -362,11 +362,11 @@ async def test_a_caller_between_commit_batches_runs_after_all_written_appends_ar
         pending.append(log.append(memoryview(batch(LARGE)), acks=-1))
         for number in range(2):
             assert seen == []
-            pool.begun[number].tell()
-            await begun(pool, 2)
+            pool.started[number].report()
+            await started(pool, 2)
         await trio.sleep(2)
         assert seen == [2, 2]
-        pool.begun[2].tell()
+        pool.started[2].report()
         assert [(await one.wait()).base_offset for one in pending] == [0, 1, 2]
 
 
@@ -376,11 +376,11 @@ async def test_a_caller_that_stops_waiting_for_a_sync_gives_the_turn_back() -> N
         log = await open_orders(store)
         pending = [await in_flight(pool, log)]
         with trio.move_on_after(1):
-            async with store._dirs[0].commit_log.committer.between_rounds():
+            async with store._dirs[0].commit_log.committer.between_commit_batches():
                 raise AssertionError("a sync is in flight")
         pending.append(log.append(memoryview(batch(LARGE)), acks=-1))
         for number in range(2):
-            pool.begun[number].tell()
+            pool.started[number].report()
             await trio.testing.wait_all_tasks_blocked()
         assert offsets(pending) == [0, 1]
 
@@ -392,14 +392,14 @@ async def test_the_index_gets_only_entries_of_durable_batches() -> None:
         assert isinstance(log, Partition)
         pool.is_slow = True
         log.append(memoryview(batch(*[b"x" * 100] * 1000)), acks=-1)
-        await begun(pool, 1)
+        await started(pool, 1)
         log.append(memoryview(batch(*[b"x" * 100] * 1000)), acks=-1)
         await trio.testing.wait_all_tasks_blocked()
         assert [entry.offset for _, entry in log.log.unindexed] == [0, 1000]
-        pool.begun[0].tell()
-        await begun(pool, 2)
+        pool.started[0].report()
+        await started(pool, 2)
         assert [entry.offset for _, entry in log.log.unindexed] == [1000]
-        pool.begun[1].tell()
+        pool.started[1].report()
         await trio.testing.wait_all_tasks_blocked()
         assert log.log.unindexed == []
 
@@ -420,5 +420,5 @@ async def test_an_exception_during_a_write_gives_the_turn_back(monkeypatch: pyte
             with pytest.raises(End):
                 append_held(store, log)
         with trio.fail_after(1):
-            async with store._dirs[0].commit_log.committer.between_rounds():
+            async with store._dirs[0].commit_log.committer.between_commit_batches():
                 pass

@@ -7,7 +7,7 @@ import pytest
 import trio
 from crc32c import crc32c
 
-from engine.api import Isolation, PartitionLog, TopicPartition
+from engine.api import Isolation, PartitionLog, TopicIdPartition
 from engine.commit.journal_format import (
     PAGE_SIZE_BYTES,
     SLOT_HEADER_SIZE_BYTES,
@@ -18,18 +18,18 @@ from engine.commit.journal_format import (
     slot_header,
 )
 from engine.errors import CorruptMessage, StorageError, StoreRefused
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
-from engine.files.simulated_loss import Operation
 from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.layout import Identity, prepare
 from engine.logs.recovery.checkpoints import read_checkpoint
 from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
+from engine.testing.simulated_loss import Operation
 from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
 
 SLOT = "/data/journal/0.journal"
-BIG = TopicPartition(bytes(16), "big", 0)
+BIG = TopicIdPartition(bytes(16), "big", 0)
 
 
 async def with_a_slot(store: SegmentStore) -> PartitionLog:
@@ -52,7 +52,7 @@ def damage_frame(filesystem: SimulatedFileSystem, from_end: int, where: int) -> 
 
 
 async def partitions(store: SegmentStore, count: int, leader_epoch: int = 0) -> list[PartitionLog]:
-    names = [TopicPartition(bytes(range(1, 17)), "many", number) for number in range(count)]
+    names = [TopicIdPartition(bytes(range(1, 17)), "many", number) for number in range(count)]
     return [await store.open_partition(name, LogConfig(), leader_epoch) for name in names]
 
 
@@ -342,14 +342,14 @@ async def test_j3_a_power_cut_at_any_moment_of_a_replay_loses_nothing(seed: int 
             for log in logs:
                 await append(log, b"%d" % number)
     filesystem.crash()
-    begun = list(filesystem.operations)
-    filesystem = after_a_power_cut(begun)
+    operations_before = list(filesystem.operations)
+    filesystem = after_a_power_cut(operations_before)
     async with running(filesystem) as store:
         await partitions(store, 3, 1)
         await trio.sleep(5)
-    for count in range(len(filesystem.operations) - len(begun) + 1):
-        image = after_a_power_cut(begun)
-        for operation in filesystem.operations[len(begun) :][:count]:
+    for count in range(len(filesystem.operations) - len(operations_before) + 1):
+        image = after_a_power_cut(operations_before)
+        for operation in filesystem.operations[len(operations_before) :][:count]:
             image.do(operation)
         image.crash(None if seed is None else random.Random(seed * 1000 + count))
         async with running(image) as store:
@@ -438,7 +438,7 @@ async def test_appends_that_need_a_file_sync_leave_the_rest_of_their_commit_batc
 
 async def partitions_of(store: SegmentStore, *topics: str, epoch: int = 0) -> list[PartitionLog]:
     return [
-        await store.open_partition(TopicPartition(number.to_bytes(16, "big"), topic, 0), LogConfig(), epoch)
+        await store.open_partition(TopicIdPartition(number.to_bytes(16, "big"), topic, 0), LogConfig(), epoch)
         for number, topic in enumerate(topics, 100)
     ]
 

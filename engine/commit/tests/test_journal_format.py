@@ -15,11 +15,11 @@ from engine.commit.journal_format import (
     SlotRefused,
     barrier_frame,
     batches_below,
+    commit_batch_frame,
     frame_size,
     frames,
     has_sound_batches,
     parse_slot_header,
-    round_frame,
     slot_header,
     whole_pages,
 )
@@ -49,7 +49,7 @@ def slot(*written: bytes) -> bytes:
 
 
 def frame(sequence: int, *entries: JournalEntry) -> bytes:
-    written = b"".join(round_frame(ID, sequence, entries))
+    written = b"".join(commit_batch_frame(ID, sequence, entries))
     assert len(written) == frame_size(entries)
     return written
 

@@ -15,10 +15,10 @@ import trio.testing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.api import PartitionLog, TopicPartition
-from engine.files.simulated_disk import SimulatedFileSystem
+from engine.api import PartitionLog, TopicIdPartition
 from engine.log_config import FlushPolicy, LogConfig
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import HeldPool, batch, options, read_all, running
 
 PARTITIONS = 4  # the last is of an async topic, and made durable every third batch
@@ -68,8 +68,8 @@ class Expected:
         return self.number == PARTITIONS - 1
 
     @property
-    def partition(self) -> TopicPartition:
-        return TopicPartition(bytes([self.number, self.generation] * 8), f"topic{self.number}", self.number)
+    def partition(self) -> TopicIdPartition:
+        return TopicIdPartition(bytes([self.number, self.generation] * 8), f"topic{self.number}", self.number)
 
     def check(self, start: int, end: int, found: list[bytes | None], *, after_power_cut: bool) -> None:
         possible = self.values + self.unanswered
@@ -104,7 +104,7 @@ async def live(world: World, remaining: list[Step]) -> None:
         while remaining:
             step = remaining.pop(0)
             if step.kind == "append":
-                await rounds(world, logs, step.numbers)
+                await commit_batches(world, logs, step.numbers)
             elif step.kind == "wait":
                 await trio.sleep(3)
             elif step.kind == "delete":
@@ -139,7 +139,7 @@ async def opened(store: SegmentStore, world: World, expected: Expected) -> Parti
     return log
 
 
-async def rounds(world: World, logs: list[PartitionLog], numbers: Sequence[int]) -> None:
+async def commit_batches(world: World, logs: list[PartitionLog], numbers: Sequence[int]) -> None:
     pending = []
     for number in numbers:
         value = world.next_value()

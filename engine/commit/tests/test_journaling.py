@@ -2,11 +2,11 @@
 
 from engine.batches.batch import Record, build_batch, parse_header, stamp
 from engine.commit.appends import PartitionShare
-from engine.commit.journal_format import PAGE_SIZE_BYTES, frames, has_sound_batches, round_frame
+from engine.commit.journal_format import PAGE_SIZE_BYTES, commit_batch_frame, frames, has_sound_batches
 from engine.commit.journaling import journal_entries
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.logs.segments.chunk import Chunk
 from engine.partitions.partition import Partition
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import NOW_MS, open_orders, running
 
 ID = b"slot-id."
@@ -25,7 +25,7 @@ async def test_a_row_is_of_one_epoch_and_has_no_gap() -> None:
         part = PartitionShare(log, log.log)
         part.chunks = [chunk]
         entries = list(journal_entries(part))
-        content = bytes(PAGE_SIZE_BYTES) + b"".join(round_frame(ID, 7, entries)) + bytes(PAGE_SIZE_BYTES)
+        content = bytes(PAGE_SIZE_BYTES) + b"".join(commit_batch_frame(ID, 7, entries)) + bytes(PAGE_SIZE_BYTES)
     [frame] = frames(content, ID)
     assert [(one.leader_epoch, one.base_offset, one.end_offset) for one in frame.rows] == [
         (0, 0, 3),

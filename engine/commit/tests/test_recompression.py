@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import Leadership, PartitionLog, TopicPartition
+from engine.api import Leadership, PartitionLog, TopicIdPartition
 from engine.batches.batch import BatchHeader, Codec, Record, RecordHeader, build_batch, has_right_crc, seal_batch
 from engine.batches.codecs import compress
 from engine.commit.record_validation import JOB_MAX_BYTES
@@ -23,10 +23,10 @@ from engine.errors import (
     RecordsRefused,
     UnknownPartition,
 )
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CompressionType, LogConfig, TimestampType
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import (
     NOW_MS,
     ORDERS,
@@ -45,8 +45,8 @@ from engine.waiting_reads import EventClock
 
 T = TypeVar("T")
 
-OTHER = TopicPartition(bytes(16), "other", 0)
-ROUNDS, EXAMINER = 0, 2  # workers of the pool of a store with one log dir
+OTHER = TopicIdPartition(bytes(16), "other", 0)
+COMMITS, RECORD_VALIDATOR = 0, 2  # workers of the pool of a store with one log dir
 TYPES = {
     CompressionType.UNCOMPRESSED: Codec.NONE,
     CompressionType.GZIP: Codec.GZIP,
@@ -217,7 +217,7 @@ async def test_recompression_delays_only_its_partition_and_a_new_codec_applies_t
     pool = HeldWorkers()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log, other = await open_orders(store, LZ4), await store.open_partition(OTHER, LogConfig(), 0)
-        pool.held.add(EXAMINER)
+        pool.held.add(RECORD_VALIDATOR)
         first = log.append(memoryview(batch(b"first")), acks=-1)
         await append(other, b"other")
         await open_orders(store)
@@ -225,7 +225,7 @@ async def test_recompression_delays_only_its_partition_and_a_new_codec_applies_t
         await trio.testing.wait_all_tasks_blocked()
         assert not first.is_settled
         assert not second.is_settled
-        pool.let_go()
+        pool.release()
         assert [(await one.wait()).base_offset for one in (first, second)] == [0, 1]
         assert [header.codec_id for header, _ in await stored(log)] == [Codec.LZ4, Codec.NONE]
 
@@ -234,10 +234,10 @@ async def test_an_append_waiting_for_recompression_is_refused_when_its_partition
     pool = HeldWorkers()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, LZ4)
-        pool.held.add(EXAMINER)
+        pool.held.add(RECORD_VALIDATOR)
         pending = log.append(memoryview(batch(b"v")), acks=-1)
         await store.delete_partition(ORDERS)
-        pool.let_go()
+        pool.release()
         with pytest.raises(UnknownPartition):
             await pending.wait()
 
@@ -246,12 +246,12 @@ async def test_a_closing_store_finishes_appends_that_wait_for_recompression() ->
     pool = HeldWorkers()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, LZ4)
-        pool.held.add(EXAMINER)
+        pool.held.add(RECORD_VALIDATOR)
         pending = log.append(memoryview(batch(b"v")), acks=-1)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.close)
             await trio.testing.wait_all_tasks_blocked()
-            pool.let_go()
+            pool.release()
         assert (await pending.wait()).base_offset == 0
 
 
@@ -268,11 +268,11 @@ async def test_examined_batches_are_written_though_no_replica_fetches(config: Lo
         await trio.testing.wait_all_tasks_blocked()
         assert log.log_end_offset == 6
         assert not any(one.is_settled for one in pending)
-        hear(log, offset=6)
+        follower_fetches(log, offset=6)
         assert [(await one.wait()).base_offset for one in pending] == list(range(6))
 
 
-def hear(log: Partition, offset: int) -> None:
+def follower_fetches(log: Partition, offset: int) -> None:
     """Let the leader receive a Fetch of a follower that has all records below `offset`."""
     log.fetched_by(
         2, 0, leader_epoch=1, offset=offset, last_epoch=1, log_start_offset=0, as_of=EventClock(lambda: NOW_MS).next()
@@ -287,12 +287,12 @@ async def test_at_most_two_recompressed_batches_are_in_memory_while_the_disk_is_
     large = Record(b"k", bytes(JOB_MAX_BYTES), NOW_MS)
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, config)
-        pool.begun.clear()
-        pool.held.add(ROUNDS)
+        pool.started.clear()
+        pool.held.add(COMMITS)
         pending = [log.append(memoryview(compressed_batch(Codec.ZSTD, [large])), acks=-1) for _ in range(6)]
         await trio.testing.wait_all_tasks_blocked()
-        assert pool.begun.count(EXAMINER) == 2
-        pool.let_go()
+        assert pool.started.count(RECORD_VALIDATOR) == 2
+        pool.release()
         assert [(await one.wait()).base_offset for one in pending] == list(range(6))
         assert store.has_room
         assert store._dirs[0].commit_log.budget.used_bytes == 0

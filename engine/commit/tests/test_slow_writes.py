@@ -10,7 +10,7 @@ from engine.commit.writer import SLOW_FOR_S, SLOW_WRITE_S, Writer
 from engine.files.disk import Disk, DiskWorkers
 from engine.files.filesystem import File
 from engine.files.io_workers import LoopPool
-from engine.files.simulated_disk import SimulatedFileSystem
+from engine.testing.simulated_disk import SimulatedFileSystem
 
 T = TypeVar("T")
 

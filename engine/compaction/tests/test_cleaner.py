@@ -13,12 +13,12 @@ from engine.api import Isolation, OffsetSpec, PartitionLog
 from engine.batches.batch import Codec, parse_header
 from engine.compaction.cleaner import Cleaner
 from engine.compaction.cleaning_pass import CleanerOptions
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.options import StoreOptions
 from engine.partitions.partition import Partition
 from engine.stats import CleanerStats
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import (
     NOW_MS,
     ORDERS,
@@ -496,18 +496,18 @@ async def test_produce_is_not_held_up() -> None:
         await fill(log)
         await trio.sleep(BACKOFF_S + 0.5)
         for _ in range(50):
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             await send(log, (b"key", b"value"))
-            assert trio.current_time() == begun_s
+            assert trio.current_time() == started_s
             await trio.sleep(0.1)
 
 
 @pytest.mark.parametrize("appends", [0, 1])
 async def test_the_cleaner_rests_between_slices_only_while_appends_arrive(appends: int) -> None:
-    rounds = 0
-    cleaner = Cleaner(CleanerOptions(), list, lambda: rounds, lambda: NOW_MS, pytest.fail, CleanerStats())
+    commit_batches = 0
+    cleaner = Cleaner(CleanerOptions(), list, lambda: commit_batches, lambda: NOW_MS, pytest.fail, CleanerStats())
     for _ in range(3):
-        rounds += appends
+        commit_batches += appends
         before_s = trio.current_time()
         await cleaner._paced(1000, 2.0)
         assert trio.current_time() - before_s == 2.0 * appends

@@ -41,17 +41,17 @@ def test_nothing_from_the_segment_of_the_high_watermark_on() -> None:
 
 def test_records_younger_than_min_compaction_lag_keep_their_segment_and_later_ones_dirty() -> None:
     lag = replace(COMPACT, min_compaction_lag_ms=1000)
-    those = [segment(0, 30, timestamp_ms=NOW_MS - 1000), segment(10, 30, timestamp_ms=NOW_MS - 999), segment(20, 30)]
-    assert work_on(those, lag, 0, 0, 20, NOW_MS).segments == those[:1]
-    assert work_on(those, lag, 0, 20, 20, NOW_MS).segments == those[:2], "what is clean has been let in before"
+    segments = [segment(0, 30, timestamp_ms=NOW_MS - 1000), segment(10, 30, timestamp_ms=NOW_MS - 999), segment(20, 30)]
+    assert work_on(segments, lag, 0, 0, 20, NOW_MS).segments == segments[:1]
+    assert work_on(segments, lag, 0, 20, 20, NOW_MS).segments == segments[:2], "what is clean has been let in before"
 
 
 def test_old_records_do_not_wait_for_the_share() -> None:
     lazy = replace(COMPACT, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
-    those = [segment(0, 30, timestamp_ms=NOW_MS - 1001), segment(10, 30), segment(20, 30)]
-    assert work_on(those, lazy, 0, 0, 20, NOW_MS).is_due
-    assert not work_on(those, lazy, 0, 10, 20, NOW_MS).is_due
-    assert not work_on(those, replace(lazy, max_compaction_lag_ms=1001), 0, 0, 20, NOW_MS).is_due
+    segments = [segment(0, 30, timestamp_ms=NOW_MS - 1001), segment(10, 30), segment(20, 30)]
+    assert work_on(segments, lazy, 0, 0, 20, NOW_MS).is_due
+    assert not work_on(segments, lazy, 0, 10, 20, NOW_MS).is_due
+    assert not work_on(segments, replace(lazy, max_compaction_lag_ms=1001), 0, 0, 20, NOW_MS).is_due
 
 
 def test_neighbours_that_fit_become_one() -> None:

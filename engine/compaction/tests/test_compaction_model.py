@@ -23,10 +23,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from engine.api import Isolation, OffsetSpec, PendingAppend
 from engine.batches.batch import Codec
 from engine.compaction.cleaning_pass import CleanerOptions
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import (
     NO_JOURNAL,
     NOW_MS,
@@ -141,17 +141,17 @@ class CompactedLog(RuleBasedStateMachine):
 
     # Actions of clients
 
-    @rule(those=batches)
-    def append(self, those: Sequence[tuple[Keys, Codec]]) -> None:
+    @rule(batches=batches)
+    def append(self, batches: Sequence[tuple[Keys, Codec]]) -> None:
         async def run() -> None:
-            for pending, base_offset in self._send(those):
+            for pending, base_offset in self._send(batches):
                 assert (await pending.wait()).base_offset == base_offset
 
         self.loop.run(run)
 
-    def _send(self, those: Sequence[tuple[Keys, Codec]]) -> list[tuple[PendingAppend, int]]:
+    def _send(self, batches: Sequence[tuple[Keys, Codec]]) -> list[tuple[PendingAppend, int]]:
         pending = []
-        for keys, codec in those:
+        for keys, codec in batches:
             base_offset, now_ms = len(self.sent), self._now_ms()
             records = [
                 Sent(b"key %d" % key, b"value %d" % (base_offset + index) if has_value else None, now_ms - key)
@@ -207,27 +207,27 @@ class CompactedLog(RuleBasedStateMachine):
 
         self.loop.run(run)
 
-    @rule(those=st.just([]) | batches, seed=st.none() | st.integers(0, 99), seconds=st.sampled_from([0, 0.3, 3]))
-    def lose_power(self, those: Sequence[tuple[Keys, Codec]], seed: int | None, seconds: float) -> None:
+    @rule(batches=st.just([]) | batches, seed=st.none() | st.integers(0, 99), seconds=st.sampled_from([0, 0.3, 3]))
+    def lose_power(self, batches: Sequence[tuple[Keys, Codec]], seed: int | None, seconds: float) -> None:
         """Crash in the middle of a commit batch, and maybe of a pass."""
-        sure = self._begin_round(those, seconds)
+        sure = self._start_commit_batch(batches, seconds)
         self.filesystem.crash(None if seed is None else random.Random(seed))
         self._come_back(sure)
 
-    @rule(those=st.just([]) | batches, seconds=st.sampled_from([0, 0.3, 3]))
-    def kill(self, those: Sequence[tuple[Keys, Codec]], seconds: float) -> None:
-        self._come_back(self._begin_round(those, seconds))
+    @rule(batches=st.just([]) | batches, seconds=st.sampled_from([0, 0.3, 3]))
+    def kill(self, batches: Sequence[tuple[Keys, Codec]], seconds: float) -> None:
+        self._come_back(self._start_commit_batch(batches, seconds))
 
-    def _begin_round(self, those: Sequence[tuple[Keys, Codec]], seconds: float) -> int:
+    def _start_commit_batch(self, batches: Sequence[tuple[Keys, Codec]], seconds: float) -> int:
         before = len(self.sent)
 
         async def run() -> int:
             await trio.sleep(seconds)
             self.pool.is_holding = True
-            pending = self._send(those)
+            pending = self._send(batches)
             await trio.testing.wait_all_tasks_blocked()
             answered = [number for number, (one, _) in enumerate(pending) if one.is_settled]
-            return before + sum(len(those[number][0]) for number in answered)
+            return before + sum(len(batches[number][0]) for number in answered)
 
         return self.loop.run(run)
 

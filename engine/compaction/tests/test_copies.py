@@ -17,7 +17,6 @@ from engine.commit.commit_log import CHECKPOINT_PAUSE_S
 from engine.compaction.tests.test_cleaner import BACKOFF_S, COMPACT, fill, send, until_compacted, values_in
 from engine.compaction_horizon import Compacted, CompactionHorizon
 from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.logs.recovery.checkpoints import key_of, read_checkpoint
 from engine.logs.segments.swap import swap_in
@@ -25,6 +24,7 @@ from engine.partitions.partition import Partition
 from engine.replication.exchange import LeaderReply
 from engine.replication.fetch_state import Append, Restart
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import NOW_MS, ORDERS, bytes_of, keyed_batch, running
 
 LAZY = dataclasses.replace(COMPACT, min_cleanable_dirty_ratio=1.0)
@@ -78,8 +78,8 @@ async def copy_some(store: SegmentStore, leader: Partition, *, is_older: bool = 
     except NotLoaded:
         await leader.load_for_replica(asked.offset, 1)
         found = leader.read_for_replica(asked.offset, 1, at_least_one=True)
-    told = Compacted(found.compacted.epoch_starts) if is_older else found.compacted
-    answer = LeaderReply(found.high_watermark, found.log_start_offset, compacted=told)
+    compacted = Compacted(found.compacted.epoch_starts) if is_older else found.compacted
+    answer = LeaderReply(found.high_watermark, found.log_start_offset, compacted=compacted)
     action = follower.answered(asked, answer)
     if isinstance(action, Restart):
         await store.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
@@ -88,10 +88,10 @@ async def copy_some(store: SegmentStore, leader: Partition, *, is_older: bool = 
     assert isinstance(action, Append)
     records, begins = memoryview(bytearray(bytes_of(found.records))), found.begins_segment
     try:
-        await follower.replicate(records, begins_segment=begins, compacted=told).wait()
+        await follower.replicate(records, begins_segment=begins, compacted=compacted).wait()
     except OffsetOutOfRange:
-        await follower.expect_compacted(records, told)
-        await follower.replicate(records, begins_segment=begins, compacted=told).wait()
+        await follower.expect_compacted(records, compacted)
+        await follower.replicate(records, begins_segment=begins, compacted=compacted).wait()
     follower.note_leader(action.high_watermark)
     state.done()
     return 0
@@ -455,17 +455,17 @@ async def test_noting_expected_gaps_keeps_a_horizon_that_the_cleaner_raised_mean
 
 async def test_records_are_not_appended_if_their_compaction_horizon_cannot_be_noted() -> None:
     filesystem = SimulatedFileSystem()
-    sent, told = memoryview(keyed_batch((b"a", b"1"))), Compacted(dropped=CompactionHorizon(9))
+    sent, compacted = memoryview(keyed_batch((b"a", b"1"))), Compacted(dropped=CompactionHorizon(9))
     async with running(filesystem) as store:
         follower = await followed(store, 0)
         filesystem.faults.append(Fault("write", errno.ENOSPC, "checkpoint.tmp"))
         with pytest.raises(StorageError):
-            await follower.expect_compacted(sent, told)
+            await follower.expect_compacted(sent, compacted)
         with pytest.raises(OffsetOutOfRange):
-            await follower.replicate(sent, compacted=told).wait()
-        await follower.expect_compacted(sent, told)
+            await follower.replicate(sent, compacted=compacted).wait()
+        await follower.expect_compacted(sent, compacted)
         assert read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)].tombstones_to == 1
-        await follower.replicate(sent, compacted=told).wait()
+        await follower.replicate(sent, compacted=compacted).wait()
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -699,14 +699,14 @@ async def test_a_compacted_copy_longer_than_its_leader_restarts_after_an_unclean
         elected = await led(b, 1)
         async with running(world, clock=now_ms) as c:
             await c.open_partitions([Following(ORDERS, LAZY, 1, unclean_since=1)])
-            await begins_anew_behind(c, elected)
+            await restarts_behind(c, elected)
             await fill(elected, count=9)
             await copy(c, elected)
             assert (await latest(elected))[b"k"] == b"acknowledged"
             await equal(await led(c, 2), elected)
 
 
-async def begins_anew_behind(store: SegmentStore, elected: Partition) -> None:
+async def restarts_behind(store: SegmentStore, elected: Partition) -> None:
     """Re-replicate from scratch, because the two logs diverge."""
     follower = store.replica(ORDERS)
     asked, state = follower.ask(), follower.fetching
@@ -735,7 +735,7 @@ async def test_an_unclean_election_restores_a_value_that_a_follower_had_compacte
         assert c.replica(ORDERS).log.clean_to > late.log_end_offset
         elected = await led(b, 1)
         await c.open_partitions([Following(ORDERS, COMPACT, 1, unclean_since=1)])
-        await begins_anew_behind(c, elected)
+        await restarts_behind(c, elected)
         await fill(elected, count=9)
         await copy(c, elected)
         assert (await latest(elected))[b"k"] == b"acknowledged"

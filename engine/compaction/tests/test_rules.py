@@ -62,12 +62,12 @@ def contents(batch: memoryview | bytearray) -> dict[int, tuple[bytes | None, byt
 
 
 @given(st.lists(records, min_size=1, max_size=200))
-def test_keys_of_returns_the_key_and_the_bounds_of_every_record(those: list[Record]) -> None:
-    batch = build_batch(those)
+def test_keys_of_returns_the_key_and_the_bounds_of_every_record(records: list[Record]) -> None:
+    batch = build_batch(records)
     body = bytes(batch[61:])
-    seen = keys_of(body, len(those))
+    seen = keys_of(body, len(records))
     assert [(delta, key, has_value) for delta, key, has_value, _, _ in seen] == [
-        (index, one.key, one.value is not None) for index, one in enumerate(those)
+        (index, one.key, one.value is not None) for index, one in enumerate(records)
     ]
     assert b"".join(body[start:end] for _, _, _, start, end in seen) == body
 

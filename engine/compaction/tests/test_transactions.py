@@ -42,8 +42,8 @@ def test_aborted_records_do_not_replace_others_and_are_dropped() -> None:
     assert newest.offsets == {b"k": 0, b"other": 3}
     made = Rules(newest, NOW_MS, RETENTION_MS, {})
     made.transactions.expect([AbortedTransaction(7, 1, 2, 3)])
-    left = [made.cleaned(*one, FAR) for one in (data(0), data(1), marker(2, Outcome.ABORT), data(3, key=b"other"))]
-    assert [one is not None for one in left] == [True, False, True, True]
+    cleaned = [made.cleaned(*one, FAR) for one in (data(0), data(1), marker(2, Outcome.ABORT), data(3, key=b"other"))]
+    assert [one is not None for one in cleaned] == [True, False, True, True]
     assert made.transactions.aborted_to == 3, "the marker is why"
     assert made.kept == [AbortedTransaction(7, 1, 2, 3)], "its marker is still there"
 
@@ -52,9 +52,9 @@ def test_the_last_batch_of_a_producer_or_segment_keeps_its_header() -> None:
     for last_offsets, end_offset in (({7: 0}, FAR), ({}, 1)):
         made = rules(last_offsets=last_offsets)
         made.transactions.expect([ABORTED])
-        left = made.cleaned(*data(0), end_offset)
-        assert left is not None
-        assert (parse_header(left).record_count, parse_header(left).is_transactional) == (0, True)
+        cleaned = made.cleaned(*data(0), end_offset)
+        assert cleaned is not None
+        assert (parse_header(cleaned).record_count, parse_header(cleaned).is_transactional) == (0, True)
 
 
 def test_a_marker_stays_while_any_batch_of_its_transaction_is_left() -> None:
@@ -82,9 +82,9 @@ def test_a_marker_that_came_with_a_horizon_has_none_while_anything_is_left_here(
         assert (made.stamped_ms, made.markers_to) == (None, 0)
         for clean_to in (0, 2):
             made = rules(now_ms=NOW_MS + 10 * RETENTION_MS, clean_to=clean_to)
-            left = made.cleaned(*copied, FAR)
-            assert left is not None
-            assert parse_header(left).delete_horizon_ms == NOW_MS + 11 * RETENTION_MS
+            cleaned = made.cleaned(*copied, FAR)
+            assert cleaned is not None
+            assert parse_header(cleaned).delete_horizon_ms == NOW_MS + 11 * RETENTION_MS
             stamped_ms = NOW_MS + 11 * RETENTION_MS
             assert (made.stamped_ms, made.markers_to, made.dropped_ms) == (stamped_ms, 0, None)
         made = rules(now_ms=NOW_MS + 10 * RETENTION_MS, clean_to=3)
@@ -96,14 +96,14 @@ def test_a_marker_that_ends_nothing_gets_a_horizon_and_goes_behind_it() -> None:
     for outcome in Outcome:
         made = rules()
         made.transactions.expect([ABORTED] if outcome is Outcome.ABORT else [])
-        left = made.cleaned(*marker(2, outcome), FAR)
-        assert left is not None
-        header = parse_header(left)
+        cleaned = made.cleaned(*marker(2, outcome), FAR)
+        assert cleaned is not None
+        header = parse_header(cleaned)
         assert header.delete_horizon_ms == NOW_MS + RETENTION_MS
         assert header.max_timestamp_ms == NOW_MS
-        assert parse_marker(header, left) == Marker(7, 0, 4, outcome)
+        assert parse_marker(header, cleaned) == Marker(7, 0, 4, outcome)
         assert made.kept == [], "its entry goes before it"
-        again = memoryview(left), header
+        again = memoryview(cleaned), header
         assert rules(now_ms=NOW_MS + RETENTION_MS - 1).cleaned(*again, FAR) is again[0]
         late = NOW_MS + RETENTION_MS
         assert rules(now_ms=late).cleaned(*again, FAR) is None

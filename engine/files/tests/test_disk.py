@@ -7,18 +7,18 @@ from contextlib import suppress
 import pytest
 import trio
 
-from engine.api import PartitionLog, TopicPartition
-from engine.commit.appends import HANGS_AFTER_S, QueueBudget, Room
+from engine.api import PartitionLog, TopicIdPartition
+from engine.commit.backpressure import HANGS_AFTER_S, AppendRoom, QueueBudget
 from engine.commit.flusher import SLICE_FILES
 from engine.errors import Overloaded, StorageError
 from engine.files.disk import Disk, DiskWorkers
 from engine.files.filesystem import File
-from engine.files.simulated_disk import Fault, SimulatedFileSystem, SimulatedPool
 from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.changes import Changes
 from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem, SimulatedPool
 from engine.tests.helpers import (
     NO_JOURNAL,
     ORDERS,
@@ -50,7 +50,7 @@ async def test_a_file_is_synced_by_one_at_a_time() -> None:
 
     async def sync(name: str, files: Sequence[File]) -> None:
         try:
-            await disk.sync_round(files)
+            await disk.sync_commit_batch(files)
         except StorageError:
             name += " refused"
         ended.append(name)
@@ -59,10 +59,10 @@ async def test_a_file_is_synced_by_one_at_a_time() -> None:
         for name, files in (("first", [one]), ("second", [one, other]), ("third", [other])):
             nursery.start_soon(sync, name, files)
             await trio.testing.wait_all_tasks_blocked()
-        assert [begun.files for begun in pool.begun] == [[one], [other]]
-        pool.begun[1].tell()
+        assert [started.files for started in pool.started] == [[one], [other]]
+        pool.started[1].report()
         await trio.testing.wait_all_tasks_blocked()
-        pool.begun[0].tell()
+        pool.started[0].report()
     assert ended == ["third", "first refused", "second refused"]
     assert len(offline) == 1
 
@@ -86,13 +86,15 @@ async def test_an_append_is_refused_if_the_flusher_got_the_error_of_its_sync() -
         await trio.testing.wait_all_tasks_blocked()
         pending = log.append(memoryview(batch(b"lost")), acks=1)
         await trio.testing.wait_all_tasks_blocked()
-        for begun in list(pool.begun):
-            begun.end()
-        for begun in reversed(list(pool.begun)):  # they end in one turn of the loop; the order of their tasks is random
-            begun.tell()
+        for started in list(pool.started):
+            started.end()
+        for started in reversed(
+            list(pool.started)
+        ):  # they end in one turn of the loop; the order of their tasks is random
+            started.report()
             await trio.testing.wait_all_tasks_blocked()
-        for begun in pool.begun[1:]:
-            begun.tell()
+        for started in pool.started[1:]:
+            started.report()
         await trio.testing.wait_all_tasks_blocked()
         assert isinstance(pending.outcome, StorageError)
 
@@ -111,7 +113,7 @@ async def test_a_roll_does_not_sync_a_segment_that_is_being_synced() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert not pending.is_settled
         pool.is_slow = False
-        pool.begun[0].tell()
+        pool.started[0].report()
         assert (await pending.wait()).base_offset == 1
 
 
@@ -122,28 +124,28 @@ async def test_a_commit_batch_waits_for_no_more_than_a_slice_of_a_flush() -> Non
     async with running(filesystem, settings, pool=pool) as store, trio.open_nursery() as nursery:
         config, logs = LogConfig(flush_policy=FlushPolicy.ASYNC), list[Partition]()
         for number in range(2 * SLICE_FILES + 1):
-            logs.append(await store.open_partition(TopicPartition(bytes(16), "payments", number), config, 0))
+            logs.append(await store.open_partition(TopicIdPartition(bytes(16), "payments", number), config, 0))
             await append(logs[-1], b"written, not synced")
         last = logs[-1]
         await store.open_partition(last.partition, LogConfig(), 1)  # its appends are synced from now on
         pool.is_slow = True
         nursery.start_soon(last.log_dir.commit_log.flusher.flush, [one.log for one in logs])
         await trio.testing.wait_all_tasks_blocked()
-        assert [len(begun.files) for begun in pool.begun] == [SLICE_FILES]
+        assert [len(started.files) for started in pool.started] == [SLICE_FILES]
         pending = last.append(memoryview(batch(b"urgent")), acks=1)
         await trio.testing.wait_all_tasks_blocked()
-        pool.begun[1].tell()
+        pool.started[1].report()
         await trio.testing.wait_all_tasks_blocked()
         assert pending.is_settled
         pool.is_slow = False
-        pool.begun[0].tell()
+        pool.started[0].report()
     assert all(one.log.flushed_offset == one.log_end_offset for one in logs)
 
 
-def on(log_dir: str, store: SegmentStore, partition: int) -> TopicPartition:
+def on(log_dir: str, store: SegmentStore, partition: int) -> TopicIdPartition:
     """A new partition, which goes to `log_dir`: the one with the fewest partitions, the first of equals."""
     assert store._dirs[partition % 2].disk.path == log_dir
-    return TopicPartition(bytes(16), "payments", partition)
+    return TopicIdPartition(bytes(16), "payments", partition)
 
 
 async def two_logs(store: SegmentStore) -> tuple[PartitionLog, PartitionLog]:
@@ -161,7 +163,7 @@ async def test_a_disk_that_hangs_keeps_another_ones_partitions_from_nothing() ->
     settings = options("/a", "/b", queue_max_bytes=1000)
     async with running(SimulatedFileSystem(), settings, pool=pool) as store:
         first, second = await two_logs(store)
-        pool.held |= {FIRST.rounds, FIRST.index, FIRST.scans, *FIRST.readers}
+        pool.held |= {FIRST.commits, FIRST.index, FIRST.scans, *FIRST.readers}
         with suppress(Overloaded):
             for _ in range(1000):
                 first.append(memoryview(batch(b"x" * 50)), acks=1)
@@ -173,7 +175,7 @@ async def test_a_disk_that_hangs_keeps_another_ones_partitions_from_nothing() ->
         await store.delete_partition(second.partition)
         again = await store.open_partition(second.partition, LogConfig(), 1)
         assert (await append(again, b"y")).base_offset == 0
-        pool.let_go()
+        pool.release()
 
 
 async def test_log_dirs_are_recovered_in_parallel_and_other_work_does_not_wait_for_a_scan() -> None:
@@ -185,26 +187,26 @@ async def test_log_dirs_are_recovered_in_parallel_and_other_work_does_not_wait_f
         await open_orders(store)
     async with running(filesystem, settings, pool=pool) as store:
         pool.held |= {FIRST.scans, SECOND.scans}
-        third = TopicPartition(bytes(16), "invoices", 0)
+        third = TopicIdPartition(bytes(16), "invoices", 0)
         await store.open_partition(third, LogConfig(), 0)
         async with trio.open_nursery() as nursery:
             for number in (0, 1):
-                known = TopicPartition(bytes(16), "payments", number)
+                known = TopicIdPartition(bytes(16), "payments", number)
                 nursery.start_soon(store.open_partition, known, LogConfig(), 1)
             await trio.testing.wait_all_tasks_blocked()
-            assert {FIRST.scans, SECOND.scans} <= set(pool.begun)
+            assert {FIRST.scans, SECOND.scans} <= set(pool.started)
             await store.delete_partition(third)
-            pool.let_go()
+            pool.release()
         for number in (0, 1):
-            assert store.get(TopicPartition(bytes(16), "payments", number)).high_watermark == 1
+            assert store.get(TopicIdPartition(bytes(16), "payments", number)).high_watermark == 1
 
 
 async def test_changes_of_a_partition_come_one_after_the_other_and_of_all_alone() -> None:
     changes, done = Changes(), list[str]()
     other = ORDERS._replace(partition=1)
 
-    async def change(name: str, *partitions: TopicPartition) -> None:
-        async with changes.of(partitions) if partitions else changes.of_all():
+    async def change(name: str, *partitions: TopicIdPartition) -> None:
+        async with changes.lock(partitions) if partitions else changes.lock_all():
             done.append(f"{name} begins")
             await trio.sleep(1)
             done.append(f"{name} ends")
@@ -225,17 +227,17 @@ async def test_changes_of_a_partition_come_one_after_the_other_and_of_all_alone(
 
 async def test_a_caller_that_stops_waiting_for_all_partitions_blocks_no_later_change() -> None:
     changes = Changes()
-    async with changes.of([ORDERS]):
+    async with changes.lock([ORDERS]):
         with trio.move_on_after(1):
-            async with changes.of_all():
+            async with changes.lock_all():
                 raise AssertionError("somebody else is at it")
-    async with changes.of([ORDERS]):
+    async with changes.lock([ORDERS]):
         pass
 
 
 async def test_appends_wait_while_all_queues_are_full_or_a_full_queue_does_not_hang() -> None:
     budgets = [QueueBudget(100), QueueBudget(100)]
-    room = Room(budgets)
+    room = AppendRoom(budgets)
     assert room
     budgets[0].take(60)
     assert not room
@@ -258,7 +260,7 @@ async def test_appends_wait_while_all_queues_are_full_or_a_full_queue_does_not_h
         budgets[1].give_back(60)
 
 
-@pytest.mark.parametrize("work", ["run", "scan", "run_between_rounds"])
+@pytest.mark.parametrize("work", ["run", "scan", "run_between_commit_batches"])
 async def test_an_os_error_takes_the_disk_offline_and_later_work_is_refused(work: str) -> None:
     offline = list[OSError]()
     disk = disk_on(SimulatedFileSystem(), SimulatedPool(), offline)

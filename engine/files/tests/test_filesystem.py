@@ -24,7 +24,7 @@ from engine.files.filesystem import (
     replace_small,
 )
 from engine.files.page_cache import cached_pages
-from engine.files.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
+from engine.testing.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
 
 EVICTIONS_MAX = 100  # the kernel does not drop a page that it is just looking at
 
@@ -346,9 +346,9 @@ def test_a_sync_makes_durable_only_writes_from_before_it_began() -> None:
     file = twin.open("/a", create=True)
     twin.sync_dir("/")
     file.write_at([b"before"], 0)
-    begun = file.begin_sync()
+    change_count = file.begin_sync()
     file.write_at([b" and after"], 6)
-    file.end_sync(begun)
+    file.end_sync(change_count)
     replayed = SimulatedFileSystem.replayed(twin.operations)
     for one in (twin, replayed):
         one.crash()

@@ -16,8 +16,8 @@ import trio
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import SWITCH_INTERVAL_S, LoopPool, ThreadPool
 from engine.files.kernel_sync import KernelSyncs
-from engine.files.simulated_delays import DiskDelays
-from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
+from engine.testing.simulated_delays import DiskDelays
+from engine.testing.simulated_disk import SimulatedFileSystem, SimulatedPool
 
 
 @pytest.fixture(autouse=True)
@@ -157,13 +157,13 @@ async def test_a_simulated_pool_delays_single_workers_and_finishes_hanging_jobs_
 
     async def sync(name: str, worker: int) -> None:
         await pool.sync(worker, [file])
-        done.append((name, trio.current_time() - begun_s))
+        done.append((name, trio.current_time() - started_s))
 
     async def job(name: str, worker: int) -> None:
         await pool.run(worker, list)
-        done.append((name, trio.current_time() - begun_s))
+        done.append((name, trio.current_time() - started_s))
 
-    begun_s = trio.current_time()
+    started_s = trio.current_time()
     delays.set([0], sync_s=2.5)
     delays.hang([1])
     async with trio.open_nursery() as nursery:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batches.batch import Record, build_batch
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.index import jobs
 from engine.index.rows import (
     FORMAT_KEY,
@@ -25,10 +24,11 @@ from engine.index.rows import (
     segment_key,
 )
 from engine.index.rows import KEY as KEYS
-from engine.index.simulated_store import SimulatedIndexStore
 from engine.index.store import KeyValue
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.segments.position import LogPosition
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
+from engine.testing.simulated_index import SimulatedIndexStore
 from engine.tests.helpers import ORDERS, append, fates, open_orders, read_all, running
 from engine.tests.index_checks import KEY, check_index_equals_walk, stored
 
@@ -188,7 +188,7 @@ async def test_the_index_of_a_topic_deleted_while_the_broker_was_down_goes_with_
         await append(await open_orders(store), b"a")
         await store.close()
     async with running(filesystem) as store:
-        await store.strays.settle(fates(lambda *_: False))
+        await store.strays.apply_fates(fates(lambda *_: False))
         for kind in (b"e", b"i", b"s"):
             assert stored(filesystem, kind + KEY) == []
 

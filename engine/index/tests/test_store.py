@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
-from engine.index.simulated_store import SimulatedIndexStore
 from engine.index.store import IndexBroken, IndexStore, LevelDbStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
+from engine.testing.simulated_index import SimulatedIndexStore
 
 Reopen = Callable[[], IndexStore]
 

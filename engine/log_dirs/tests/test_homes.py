@@ -4,14 +4,14 @@ import errno
 
 import pytest
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import StorageError
 from engine.files.filesystem import replace_small
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import append, fates, open_orders, options, running
 
-EMPTY = TopicPartition(bytes([5] * 16), "empty", 0)
+EMPTY = TopicIdPartition(bytes([5] * 16), "empty", 0)
 
 
 @pytest.mark.parametrize("with_metadata", [True, False])
@@ -36,7 +36,7 @@ async def test_left_overs_of_an_opening_that_failed_are_no_log_while_that_of_the
     filesystem.faults.append(Fault("read", errno.EIO, "/b/meta.properties", is_lasting=True))
     for leader_epoch in (1, 2):
         async with running(filesystem, options("/a", "/b")) as store:
-            await store.strays.settle(fates(lambda *_: True))
+            await store.strays.apply_fates(fates(lambda *_: True))
             with pytest.raises(StorageError, match="may be on a log dir that is offline"):
                 await open_orders(store, leader_epoch=leader_epoch)
             await store.open_partition(EMPTY, LogConfig(), leader_epoch)

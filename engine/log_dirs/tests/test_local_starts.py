@@ -13,7 +13,6 @@ from engine.api import Isolation, OffsetSpec, RecordFilter
 from engine.batches.batch import Record, build_batch
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.errors import ColdNotLoaded, CorruptMessage, NotLoaded, OffsetOutOfRange, StorageError, TierUnreachable
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start, note_tiered
 from engine.logs.producers.snapshot import read_snapshot, snapshot_name, snapshot_offsets
@@ -23,6 +22,7 @@ from engine.offline.repair import repair
 from engine.partitions.partition import Partition
 from engine.stats import Reason
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.fake_tier import FakeTier
 from engine.tests.helpers import NOW_MS, ORDERS, append, found, offsets_for_key, open_orders, read, read_all, running
 from engine.upkeep.retention_task import RetentionOptions, RetentionTask
@@ -251,7 +251,7 @@ async def test_a_read_of_a_cold_segment_without_a_tier_raises_storage_error() ->
         await broker.drop(3)
     async with running(broker.filesystem, problems=broker.problems) as store:
         log = await open_orders(store, ROLLING, broker.epoch)
-        with pytest.raises(StorageError, match="there is none"):
+        with pytest.raises(StorageError, match="this broker has none"):
             await read(log, 0)
         await store.close()
     async with broker.life() as log:
@@ -378,8 +378,8 @@ async def rotten_snapshots(segments: int) -> tuple[Broker, int]:
 async def test_a_damaged_snapshot_keeps_the_files_behind_it_and_is_logged() -> None:
     broker, offset = await rotten_snapshots(-2)
     async with broker.life():
-        assert any(f"below offset {offset} is not known" in one for one in broker.problems)
-        with pytest.raises(CorruptMessage, match="cannot be told"):
+        assert any(f"below offset {offset} are not known" in one for one in broker.problems)
+        with pytest.raises(CorruptMessage, match="are not known"):
             await broker.drop(1)
         assert broker.files()[0] == offset
 
@@ -529,12 +529,12 @@ async def test_repair_gives_no_tier_up(is_tiered: bool) -> None:
     async with broker.life(is_clean=False) as log:
         assert log.log_start_offset == 0
         if is_tiered:
-            assert outcome.left == []
+            assert outcome.unrepaired == []
             assert log.log.local_start_offset == after
             assert log.log.know_cold(broker.tier.summaries_of(ORDERS))
             assert await everything_of(log) == full
         else:
-            assert any("the remote tier ends before it" in one for one in outcome.left)
+            assert any("the remote tier ends before it" in one for one in outcome.unrepaired)
             assert log.log.damaged_from == lost
 
 
@@ -546,7 +546,7 @@ async def test_files_set_aside_are_not_those_of_a_log_that_was_reset_meanwhile(m
         announce = log.log_dir.commit_log.announce
         asked = trio.Event()
 
-        async def told(barriers: Sequence[Barrier]) -> None:
+        async def noting_announce(barriers: Sequence[Barrier]) -> None:
             await announce(barriers)
             if barriers[0].kind is BarrierKind.LOG_START:
                 asked.set()
@@ -555,7 +555,7 @@ async def test_files_set_aside_are_not_those_of_a_log_that_was_reset_meanwhile(m
             await asked.wait()
             await broker.store.reset_partition(ORDERS, second)
 
-        monkeypatch.setattr(log.log_dir.commit_log, "announce", told)
+        monkeypatch.setattr(log.log_dir.commit_log, "announce", noting_announce)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reset)
             await log.delete_records(log.log.segments[2].base_offset)

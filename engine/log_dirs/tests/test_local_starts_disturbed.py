@@ -9,12 +9,11 @@ from typing import TypeVar
 import pytest
 import trio
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.batches.batch import Record, build_batch
 from engine.commit.commit_log import CommitLog
 from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
 from engine.files.io_workers import LoopPool
-from engine.files.simulated_disk import Fault
 from engine.index import stored_index
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start, note_tiered
@@ -26,12 +25,13 @@ from engine.logs.segments.segment import segment_name
 from engine.offline.repair import repair
 from engine.partitions.partition import Partition
 from engine.reading.reader import LogReader
+from engine.testing.simulated_disk import Fault
 from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, read, read_all, running
 from engine.upkeep.retention_task import DROPPED_TOGETHER_MAX, RetentionOptions, RetentionTask
 
 T = TypeVar("T")
 
-OTHERS = TopicPartition(bytes(range(1, 17)), "others", 0)
+OTHERS = TopicIdPartition(bytes(range(1, 17)), "others", 0)
 FIRST_READER = 4  # of the workers of a log dir
 
 
@@ -242,18 +242,18 @@ async def test_files_of_many_logs_go_with_few_checkpoints(
 ) -> None:
     """Each checkpoint covers all partitions: one for each log would cost the square of their number."""
     broker = Broker(replace(ROLLING, remote_storage=True, local_retention_size_bytes=0))
-    told: list[int] = []
+    counts: list[int] = []
     checkpoint = CommitLog.checkpoint_local_starts
 
     async def counted(commit_log: CommitLog, offsets: Mapping[PartitionKey, int]) -> None:
-        told.append(len(offsets))
+        counts.append(len(offsets))
         await checkpoint(commit_log, offsets)
 
     monkeypatch.setattr(CommitLog, "checkpoint_local_starts", counted)
     async with broker.life() as first:
         logs = [first]
         for number in range(1, 20):
-            place = TopicPartition(ORDERS.topic_id, "orders", number)
+            place = TopicIdPartition(ORDERS.topic_id, "orders", number)
             opened = await broker.store.open_partition(place, broker.config, 0)
             assert isinstance(opened, Partition)
             logs.append(opened)
@@ -264,7 +264,7 @@ async def test_files_of_many_logs_go_with_few_checkpoints(
         values = [await read_all(log) for log in logs]
         logs[3].log.tiered_to = 0
         await RetentionTask(first.log_dir, RetentionOptions(), lambda: NOW_MS).check()
-        assert told == [DROPPED_TOGETHER_MAX, 19 - DROPPED_TOGETHER_MAX]
+        assert counts == [DROPPED_TOGETHER_MAX, 19 - DROPPED_TOGETHER_MAX]
         assert [number for number, log in enumerate(logs) if not log.log.has_cold] == [3]
         assert [await read_all(log) for log in logs] == values
 
@@ -296,7 +296,7 @@ async def test_with_all_files_lost_the_tier_is_served_and_repair_goes_on_behind_
         await read(log, 0)
         with pytest.raises(CorruptMessage):
             await read(log, offset)
-    assert repair(broker.filesystem, "/data", accept_loss=True).left == []
+    assert repair(broker.filesystem, "/data", accept_loss=True).unrepaired == []
     async with broker.life() as log:
         assert (log.log_start_offset, log.log_end_offset) == (0, offset)
         assert max(await read_all(log)) == offset - 1

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import trio
 
-from engine.api import Isolation, OffsetSpec, PartitionLog, TopicPartition
+from engine.api import Isolation, OffsetSpec, PartitionLog, TopicIdPartition
 from engine.errors import OffsetOutOfRange, StorageError
 from engine.files.disk import DiskWorkers
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import (
     MAX_BYTES,
     NO_JOURNAL,
@@ -159,7 +159,7 @@ async def test_a_log_start_within_a_segment_of_several_epochs_is_served_after_a_
 async def test_max_timestamp_is_looked_up_only_in_records_above_the_log_start() -> None:
     async with running(SimulatedFileSystem()) as store:
         for number, config in enumerate((ROLLING, LogConfig())):
-            log = await store.open_partition(TopicPartition(bytes(16), "many", number), config, 0)
+            log = await store.open_partition(TopicIdPartition(bytes(16), "many", number), config, 0)
             times_ms = [NOW_MS + later_ms for later_ms in (900, 100, 800, 200, 700, 300, 600, 400, 500)]
             for first in range(0, 9, 3):
                 records = batch(b"a", b"b", b"c", timestamps_ms=times_ms[first : first + 3])
@@ -175,7 +175,7 @@ async def test_max_timestamp_is_looked_up_only_in_records_above_the_log_start() 
 async def test_appends_do_not_wait_while_segments_are_synced_for_a_log_start() -> None:
     """A topic that is not synced with each append may have much to sync."""
     pool = HeldWorkers()
-    other = TopicPartition(bytes(16), "payments", 0)
+    other = TopicIdPartition(bytes(16), "payments", 0)
     async with running(SimulatedFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store, replace(ROLLING, flush_policy=FlushPolicy.ASYNC))
         await filled(log, 5)
@@ -186,6 +186,6 @@ async def test_appends_do_not_wait_while_segments_are_synced_for_a_log_start() -
         with trio.fail_after(1):
             await append(asynchronous, b"x")
         assert log.log_start_offset == 0
-        pool.let_go()
+        pool.release()
         await trio.testing.wait_all_tasks_blocked()
         assert log.log_start_offset == 5

@@ -5,15 +5,15 @@ import random
 
 import trio
 
-from engine.api import Leadership, TopicPartition
+from engine.api import Leadership, TopicIdPartition
 from engine.errors import EngineError, StorageError
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import append, options, running
 
-MANY = [TopicPartition(bytes(range(16)), "many", number) for number in range(5)]
+MANY = [TopicIdPartition(bytes(range(16)), "many", number) for number in range(5)]
 
 
 async def open_many(store: SegmentStore, leader_epoch: int = 0) -> list[Partition]:

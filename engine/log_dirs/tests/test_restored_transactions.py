@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.api import NO_EPOCH, NO_OFFSET, Marker, Outcome, TopicPartition
+from engine.api import NO_EPOCH, NO_OFFSET, Marker, Outcome, TopicIdPartition
 from engine.batches.batch import parse_header
 from engine.batches.markers import parse_marker
 from engine.log_dirs.restored_transactions import lost_markers, marker_batches
@@ -11,7 +11,7 @@ from engine.logs.producers.state import EPOCH_MAX, ProducedBatch, Producer, Prod
 from engine.logs.segments.footer import FooterDamaged, Tally, encode
 
 END = 10
-PARTITION = TopicPartition(bytes(16), "t", 0)
+PARTITION = TopicIdPartition(bytes(16), "t", 0)
 
 
 def producer(epoch: int, transaction_from: int, coordinator_epoch: int = NO_EPOCH) -> Producer:

@@ -9,11 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.commit.journal import Found
 from engine.errors import StorageError, StoreRefused
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
-from engine.files.simulated_loss import Operation
 from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.layout import Prepared, directory_name
 from engine.log_dirs.stray_files import (
@@ -32,10 +30,12 @@ from engine.logs.recovery.checkpoints import Checkpoint, PartitionCheckpoint, ke
 from engine.logs.recovery.epochs import EpochStart
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
+from engine.testing.simulated_loss import Operation
 from engine.tests.helpers import NOW_MS, ORDERS, append, fates, open_orders, options, read_all, running
 
 KEY = key_of(ORDERS)
-OTHER = TopicPartition(bytes([7] * 16), "other", 0)
+OTHER = TopicIdPartition(bytes([7] * 16), "other", 0)
 NAME = stray_name(KEY, NOW_MS)
 NAMED = fates(lambda *_: True)
 UNNAMED = fates(lambda *_: False, Fate.UNNAMED)
@@ -80,7 +80,7 @@ async def test_d3_a_log_that_is_not_named_is_kept_and_comes_back_with_all_record
     filesystem, problems = SimulatedFileSystem(), list[str]()
     expected = await filled(filesystem, is_clean=is_clean)
     async with running(filesystem, problems=problems) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         assert not filesystem.exists("/data/orders-0")
         [statistics] = store.statistics()
         assert (statistics.stray_count, statistics.names) == (1, set())
@@ -91,7 +91,7 @@ async def test_d3_a_log_that_is_not_named_is_kept_and_comes_back_with_all_record
     [stray] = find_strays(filesystem, "/data")
     assert (stray.topic, stray.key, stray.at_ms) == ("orders", KEY, NOW_MS)
     async with running(filesystem) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         assert store.had(ORDERS)
         [statistics] = store.statistics()
         assert (statistics.stray_count, statistics.stray_size_bytes) == (0, 0)
@@ -106,12 +106,12 @@ async def test_d3_a_stray_that_lost_its_last_records_is_opened_as_short_and_dama
     filesystem = SimulatedFileSystem()
     await filled(filesystem)
     async with running(filesystem) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         await store.close()
     newest = max(name for name in filesystem.list_dir(f"/data/{NAME}") if name.endswith(".log"))
     filesystem.open(f"/data/{NAME}/{newest}").truncate(0)
     async with running(filesystem) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         await open_orders(store, SMALL, leader_epoch=1)
         opening = resident(store).opening
         assert opening is not None
@@ -124,11 +124,11 @@ async def test_a_clean_stop_in_between_takes_no_scan_from_a_stray_that_needs_one
     expected = await filled(filesystem, is_clean=False)
     for fate_of in (UNNAMED, NAMED):
         async with running(filesystem) as store:
-            await store.strays.settle(fate_of)
+            await store.strays.apply_fates(fate_of)
             await store.close()
     assert not filesystem.exists("/data/clean-shutdown"), "nobody has opened it yet"
     async with running(filesystem) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         await check_served(store, expected)
 
 
@@ -137,7 +137,7 @@ async def test_d3_a_log_of_a_deleted_or_moved_partition_is_deleted_at_once() -> 
         filesystem = SimulatedFileSystem()
         await filled(filesystem)
         async with running(filesystem) as store:
-            await store.strays.settle(fates(lambda *_: False, fate))
+            await store.strays.apply_fates(fates(lambda *_: False, fate))
         assert [name for name in filesystem.list_dir("/data") if "-" in name] == []
 
 
@@ -146,7 +146,7 @@ async def test_a_stray_is_deleted_when_its_topic_is_deleted_and_not_when_its_par
     await filled(filesystem)
     for fate, is_there in ((Fate.UNNAMED, True), (Fate.MOVED, True), (Fate.DELETED, False)):
         async with running(filesystem) as store:
-            await store.strays.settle(fates(lambda *_: False, fate))
+            await store.strays.apply_fates(fates(lambda *_: False, fate))
             assert filesystem.exists(f"/data/{NAME}") == is_there
             await store.close()
 
@@ -162,7 +162,7 @@ async def test_d3_a_log_that_vanishes_from_the_metadata_of_a_running_broker_is_k
         assert not filesystem.exists("/data/orders-0")
         assert [*store.partition_statistics()] == []
         assert store.had(ORDERS)
-        assert await store.strays.put_back([TopicPartition(bytes(16), "orders", 0)]) == {}
+        assert await store.strays.put_back([TopicIdPartition(bytes(16), "orders", 0)]) == {}
         assert await store.strays.put_back([ORDERS]) == {ORDERS: BACK}
         assert await store.strays.put_back([ORDERS]) == {}
         await check_served(store, expected)
@@ -202,7 +202,7 @@ async def check_images(filesystem: SimulatedFileSystem, start: int, expected: di
         for fate_of in ((NAMED,), (UNNAMED, NAMED))[number // 4 % 2]:
             problems: list[str] = []
             async with running(image, problems=problems) as store:
-                await store.strays.settle(fate_of)
+                await store.strays.apply_fates(fate_of)
                 if fate_of is NAMED:
                     assert find_strays(image, "/data") == []
                     await check_served(store, expected, epoch)
@@ -215,7 +215,7 @@ async def test_d3_a_crash_while_a_start_sets_a_log_aside_loses_nothing(*, is_cle
     expected = await filled(filesystem, is_clean=is_clean)
     start = len(filesystem.operations)
     async with running(filesystem) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         await trio.sleep(2)  # a checkpoint
     await check_images(filesystem, start, expected)
 
@@ -225,11 +225,11 @@ async def test_d3_a_crash_while_a_log_is_put_back_loses_nothing(*, is_clean: boo
     filesystem = SimulatedFileSystem()
     expected = await filled(filesystem, is_clean=is_clean)
     async with running(filesystem) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         await store.close()
     start = len(filesystem.operations)
     async with running(filesystem) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
     await check_images(filesystem, start, expected)
 
 
@@ -256,11 +256,11 @@ async def test_a_log_kept_in_place_by_a_full_disk_is_served_when_it_is_named_aga
     expected = await filled(filesystem)
     filesystem.faults.append(Fault("write", errno.ENOSPC, "stray.metadata.tmp"))
     async with running(filesystem) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         assert filesystem.exists("/data/orders-0")
         await store.close()
     async with running(filesystem) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         await check_served(store, expected)
 
 
@@ -268,13 +268,13 @@ async def test_strays_are_put_back_though_the_disk_is_too_full_for_new_ones() ->
     filesystem = SimulatedFileSystem()
     expected = await filled(filesystem)
     async with running(filesystem) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         await append(await store.open_partition(OTHER, SMALL, 0), b"x")
         await store.close()
     filesystem.faults.append(Fault("write", errno.ENOSPC, "stray.metadata.tmp"))
     problems: list[str] = []
     async with running(filesystem, problems=problems) as store:
-        await store.strays.settle(fates(lambda topic_id, _: topic_id == ORDERS.topic_id, Fate.UNNAMED))
+        await store.strays.apply_fates(fates(lambda topic_id, _: topic_id == ORDERS.topic_id, Fate.UNNAMED))
         assert filesystem.exists("/data/other-0")
         assert store.had(OTHER)
         await check_served(store, expected)
@@ -285,7 +285,7 @@ async def test_a_log_whose_checkpoint_entry_could_not_be_written_is_put_back_lat
     filesystem = SimulatedFileSystem()
     expected = await filled(filesystem)
     async with running(filesystem) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         await trio.sleep(2)  # a checkpoint without it
         filesystem.faults.append(Fault("write", errno.ENOSPC, "checkpoint.tmp", is_lasting=True))
         assert await store.strays.put_back([ORDERS]) == {}
@@ -300,11 +300,11 @@ async def test_a_stray_is_not_put_back_beside_a_log_of_the_same_partition() -> N
     filesystem, problems = SimulatedFileSystem(), list[str]()
     await filled(filesystem)
     async with running(filesystem) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         await append(await open_orders(store, leader_epoch=1), b"new")
         await store.close()
     async with running(filesystem, problems=problems) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         log = await open_orders(store, leader_epoch=2)
         assert await read_all(log) == {0: b"new"}
     assert f"/data/{NAME} stays a stray: orders-0 is, or may be, there" in problems
@@ -317,11 +317,11 @@ async def test_the_newer_of_two_strays_of_a_partition_is_put_back() -> None:
             await append(await open_orders(store), value)
             await store.close()
         async with running(filesystem, clock=lambda: now_ms[0]) as store:
-            await store.strays.settle(UNNAMED)
+            await store.strays.apply_fates(UNNAMED)
             await store.close()
         now_ms[0] += 1000
     async with running(filesystem) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         assert await read_all(await open_orders(store, leader_epoch=1)) == {0: b"new"}
         assert [one.name for one in find_strays(filesystem, "/data")] == [NAME]
 
@@ -331,7 +331,7 @@ async def test_no_empty_log_takes_the_place_of_a_stray_that_cannot_be_put_back()
     filesystem = await with_stray()
     filesystem.damage(f"/data/{NAME}/stray.metadata", 12, b"?")
     async with running(filesystem) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         assert store.had(ORDERS), "it is lost, not to be made (RULES K8)"
         assert await store.strays.put_back([ORDERS]) == {ORDERS: STUCK}
         store.accept_loss(ORDERS)
@@ -344,23 +344,23 @@ async def test_a_stray_waits_for_a_log_dir_that_may_have_the_partition() -> None
     await filled(filesystem)
     both = replace(options("/data", "/other"), stray_retention_ms=RETENTION_S * 1000)
     async with running(filesystem, both) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         await store.close()
     filesystem.faults.append(Fault("read", errno.EIO, "/other/meta.properties"))
     async with running(filesystem, both) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         store.strays.may_age = lambda: True
         await trio.sleep(3 * RETENTION_S)
         assert filesystem.exists(f"/data/{NAME}")
         await store.close()
     async with running(filesystem, both) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         assert filesystem.exists("/data/orders-0")
 
 
 async def test_k21_a_log_dir_that_hangs_keeps_no_stray_of_another_one_from_being_put_back() -> None:
     filesystem = SimulatedFileSystem()
-    topics = [TopicPartition(bytes([number] * 16), f"topic-{number}", 0) for number in range(1, 9)]
+    topics = [TopicIdPartition(bytes([number] * 16), f"topic-{number}", 0) for number in range(1, 9)]
     async with running(filesystem, options("/data", "/other")) as store, trio.open_nursery() as nursery:
         for one in topics:
             await append(await store.open_partition(one, SMALL, 0), b"record")
@@ -381,7 +381,7 @@ KEEPING = replace(options(), stray_retention_ms=RETENTION_S * 1000)
 async def run_for(filesystem: SimulatedFileSystem, seconds: float, *, may_age: bool = True) -> bool:
     """Run a broker for so long; returns whether the stray is there afterwards. The wall clock is far ahead."""
     async with running(filesystem, KEEPING, clock=lambda: NOW_MS + 10**12) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         store.strays.may_age = lambda: may_age
         await trio.sleep(seconds)
         await store.close()
@@ -392,7 +392,7 @@ async def with_stray() -> SimulatedFileSystem:
     filesystem = SimulatedFileSystem()
     await filled(filesystem)
     async with running(filesystem) as store:
-        await store.strays.settle(UNNAMED)
+        await store.strays.apply_fates(UNNAMED)
         await store.close()
     return filesystem
 
@@ -437,7 +437,7 @@ async def test_a_stray_with_damaged_metadata_is_kept_and_listed() -> None:
     assert (stray.metadata, stray.topic, stray.key, stray.at_ms) == (None, UNKNOWN, KEY, NOW_MS)
     assert await run_for(filesystem, 2 * RETENTION_S)
     async with running(filesystem) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         assert filesystem.exists(f"/data/{NAME}")
 
 
@@ -446,7 +446,7 @@ async def test_a_directory_with_damaged_stray_metadata_is_not_opened() -> None:
     filesystem.rename(f"/data/{NAME}", "/data/orders-0")
     filesystem.damage("/data/orders-0/stray.metadata", 12, b"?")
     async with running(filesystem) as store:
-        await store.strays.settle(NAMED)
+        await store.strays.apply_fates(NAMED)
         with pytest.raises(StorageError, match="has not come into the checkpoint"):
             await open_orders(store, leader_epoch=1)
 
@@ -461,7 +461,7 @@ async def test_a_log_that_is_not_synced_counts_as_whole_after_a_clean_stop_alone
                 await store.close()
         for fate_of in (UNNAMED, NAMED):
             async with running(filesystem) as store:
-                await store.strays.settle(fate_of)
+                await store.strays.apply_fates(fate_of)
                 if fate_of is NAMED:
                     await open_orders(store, config, leader_epoch=1)
                     opening = resident(store).opening

@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import Isolation, TopicPartition
+from engine.api import Isolation, TopicIdPartition
 from engine.batches.batch import Record, build_batch
 from engine.commit.journal_format import Barrier, BarrierKind
-from engine.commit.replay import end_by
+from engine.commit.replay import apply_barrier
 from engine.errors import (
     EngineError,
     NotLeaderOrFollower,
@@ -21,13 +21,13 @@ from engine.errors import (
     UnknownPartition,
     UnreadableMessage,
 )
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.recovery.checkpoints import PartitionCheckpoint
 from engine.logs.recovery.epochs import EpochStart
 from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import (
     MAX_BYTES,
     NOW_MS,
@@ -43,7 +43,7 @@ from engine.tests.helpers import (
 )
 
 ROLLING = LogConfig(segment_size_bytes=400)
-OTHER = TopicPartition(bytes([5] * 16), "payments", 0)
+OTHER = TopicIdPartition(bytes([5] * 16), "payments", 0)
 
 
 async def filled(store: SegmentStore, count: int, config: LogConfig = ROLLING) -> Partition:
@@ -117,7 +117,7 @@ async def test_j2_every_crash_state_of_a_truncation(has_slot: bool, seed: int | 
     done = list[int]()
     async with running(filesystem, store_options) as store:
         log = await filled(store, 9)
-        begun = len(filesystem.operations)
+        started = len(filesystem.operations)
         assert await store.truncate_partition(ORDERS, 4, below_sealed=True) == 4
         done.append(len(filesystem.operations))
         for value in (b"new 4", b"new 5"):
@@ -125,7 +125,7 @@ async def test_j2_every_crash_state_of_a_truncation(has_slot: bool, seed: int | 
             done.append(len(filesystem.operations))
         await store.close()
     operations = list(filesystem.operations)
-    for count in range(begun, len(operations) + 1):
+    for count in range(started, len(operations) + 1):
         image = SimulatedFileSystem.replayed(operations[:count])
         image.crash(None if seed is None else random.Random(seed * 1000 + count))
         async with running(image, store_options) as store:
@@ -152,11 +152,11 @@ async def test_j2_every_crash_state_of_a_truncation_of_several_logs(seed: int | 
                 await append(log, b"value %d" % number)
             if number == 5:
                 await trio.sleep(70)
-        begun = len(filesystem.operations)
+        started = len(filesystem.operations)
         cut = await store.truncate_partitions({ORDERS: 2, OTHER: 3}, below_sealed=True)
         assert cut == [None, None]
     operations = list(filesystem.operations)
-    for count in range(begun, len(operations) + 1):
+    for count in range(started, len(operations) + 1):
         image, problems = SimulatedFileSystem.replayed(operations[:count]), list[str]()
         image.crash(None if seed is None else random.Random(seed * 1000 + count))
         async with running(image, problems=problems) as store:
@@ -232,14 +232,14 @@ async def test_others_append_while_logs_are_looked_at_and_cut() -> None:
             await trio.testing.wait_all_tasks_blocked()
             assert (await append(log, b"while it is looked at")).base_offset == 9
             assert (await append(other, b"1")).base_offset == 1
-            pool.let_go()
+            pool.release()
             while log.log_end_offset > 4:
                 await trio.lowlevel.checkpoint()
             pool.held = readers
             with pytest.raises(NotLeaderOrFollower, match="truncated"):
                 await append(log, b"while it is cut")
             assert (await append(other, b"2")).base_offset == 2
-            pool.let_go()
+            pool.release()
         assert (await append(log, b"after")).base_offset == 4
         assert await read_all(log) == values(4) | {4: b"after"}
 
@@ -256,7 +256,7 @@ async def test_a_log_that_ends_at_the_truncation_offset_keeps_records_appended_m
             nursery.start_soon(store.truncate_partitions, {OTHER: 2, ORDERS: 4})
             await trio.testing.wait_all_tasks_blocked()
             await append(other, b"2")
-            pool.let_go()
+            pool.release()
         assert (log.log_end_offset, other.log_end_offset) == (4, 3)
 
 
@@ -266,7 +266,7 @@ async def test_many_logs_share_a_frame_and_a_checkpoint() -> None:
         await filled(store, 3)
         logs = {}
         for number in range(40):
-            one = TopicPartition(bytes([number] * 16), f"topic{number}", 0)
+            one = TopicIdPartition(bytes([number] * 16), f"topic{number}", 0)
             logs[one] = await store.open_partition(one, LogConfig(segment_size_bytes=200 + 10 * number), 0)
             for count in range(5):
                 await append(logs[one], b"value %d" % count)
@@ -342,7 +342,7 @@ async def test_a_partition_that_cannot_be_truncated_does_not_stop_the_others() -
         other = await store.open_partition(OTHER, LogConfig(), 0)
         for _ in range(5):
             await append(other, b"x")
-        nobody = TopicPartition(bytes(16), "nobody", 0)
+        nobody = TopicIdPartition(bytes(16), "nobody", 0)
         path = log.log.path_of(0)
         filesystem.bad_sectors[path] = range(70, 80)
         errors = await store.truncate_partitions({ORDERS: 3, nobody: 0, OTHER: 2})
@@ -364,7 +364,7 @@ async def test_a_sync_begun_before_a_truncation_does_not_count_for_later_records
         for number in range(2, 12):
             await append(log, b"value %d" % number)
         flushed_offset = log.log.flushed_offset
-        pool.begun[0].tell()
+        pool.started[0].report()
         await trio.testing.wait_all_tasks_blocked()
         assert log.log.flushed_offset == flushed_offset < log.log_end_offset
 
@@ -442,7 +442,7 @@ async def test_a_reset_makes_no_slot_while_another_is_being_made() -> None:
         nursery.start_soon(store.reset_partition, ORDERS, 7)
         await trio.testing.wait_all_tasks_blocked()
         before = log.log_start_offset
-        pool.let_go()
+        pool.release()
         await trio.sleep(5)
         assert (before, log.log_start_offset) == (0, 7), "it waits for the one that is being made"
         made = [one.path for one in filesystem.operations if one.kind == "create" and ".journal" in one.path]
@@ -476,7 +476,7 @@ async def test_truncation_below_the_log_start_or_of_an_unknown_partition_is_refu
         with pytest.raises(OffsetOutOfRange):
             await store.truncate_partition(ORDERS, 1, below_sealed=True)
         with pytest.raises(UnknownPartition):
-            await store.truncate_partition(TopicPartition(bytes(16), "nobody", 0), 0)
+            await store.truncate_partition(TopicIdPartition(bytes(16), "nobody", 0), 0)
         assert await read_all(log) == {2: b"value 2"}
 
 
@@ -504,5 +504,5 @@ def test_j2_a_barrier_limits_the_checkpoint_entry_of_its_partition() -> None:
         (Barrier(*key, BarrierKind.DELETED), None),
     ):
         points = {key: known}
-        end_by(points, barrier)
+        apply_barrier(points, barrier)
         assert points.get(key) == expected

@@ -61,9 +61,9 @@ def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> 
             ended = _ended_from(filesystem, log, min(producers_from, high_watermark), high_watermark, batches_from)
         late = [one for one in ended if one.last_offset >= high_watermark]
     log.unreplicated = [(one.first_offset, one.last_offset) for one in late]
-    begun = [*log.producers.open_transactions.values(), *(one.first_offset for one in late)]
+    first_offsets = [*log.producers.open_transactions.values(), *(one.first_offset for one in late)]
     extents = list(map(Extent.of, log.segments))
-    log.unstable = places_of(filesystem, log.directory, extents, begun, log.compacted_to, on_unknown)
+    log.unstable = places_of(filesystem, log.directory, extents, first_offsets, log.compacted_to, on_unknown)
 
 
 def _nothing_before(offset: int) -> Snapshot:

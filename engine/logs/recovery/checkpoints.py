@@ -8,7 +8,7 @@ is refused: without it, damage could be taken for a torn tail.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.compaction_horizon import CompactionHorizon
 from engine.errors import StoreRefused
 from engine.files.checked_text import body_of, with_crc
@@ -28,7 +28,7 @@ PartitionKey = tuple[bytes, int]  # topic id, partition: a topic that is deleted
 IsKnown = Callable[[bytes, int], bool]  # whether the log dir is to have the partition with this topic id and number
 
 
-def key_of(partition: TopicPartition) -> PartitionKey:
+def key_of(partition: TopicIdPartition) -> PartitionKey:
     """The key of a partition in a log dir: topic id and number."""
     return partition.topic_id, partition.partition
 
@@ -80,7 +80,7 @@ class PartitionCheckpoint(NamedTuple):
 
     def without(self, dropped: CompactionHorizon) -> "PartitionCheckpoint":
         """The same checkpoint, of a log in which `dropped` may be gone as well."""
-        return self if dropped == self.dropped else self.lacking(self.dropped.beside(dropped))
+        return self if dropped == self.dropped else self.lacking(self.dropped.merged_with(dropped))
 
     def lacking(self, dropped: CompactionHorizon) -> "PartitionCheckpoint":
         """The same checkpoint, with `dropped` in place of its own."""

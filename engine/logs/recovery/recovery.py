@@ -34,7 +34,7 @@ class LastKnown(NamedTuple):
     checkpoint: PartitionCheckpoint = PartitionCheckpoint()
     stored: Stored = Stored()
     may_truncate: bool = True  # False if the journal has lost frames: a torn tail may be their only copy
-    was_let_go: bool = False  # this process had the log open before, with everything durable
+    was_released: bool = False  # this process had the log open before, with everything durable
     has_others: bool = False  # other replicas: records above the high watermark may have to be truncated, or to wait
 
 
@@ -65,7 +65,7 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
     sound = 0
     is_damaged = False
     while sound < len(segments) and not is_damaged:
-        is_damaged = not _take_in(filesystem, log, sound, last_known)
+        is_damaged = not _load_segment(filesystem, log, sound, last_known)
         sound += 1
     del log.segments[sound:]
     is_damaged = _note_footers(filesystem, log, bases, is_damaged=is_damaged)
@@ -128,12 +128,12 @@ def _tidied(filesystem: FileSystem, directory: str, bases: list[int], first_offs
     """Delete files that a move of the log start or local start has left, oldest first; returns the base offsets that
     count."""
     left = [name for name in filesystem.list_dir(directory) if name.endswith(DELETED_SUFFIX)]
-    gone = [base for base, end in pairwise(bases) if end <= first_offset]
-    for name in [*left, *map(segment_name, gone)]:
+    removed = [base for base, end in pairwise(bases) if end <= first_offset]
+    for name in [*left, *map(segment_name, removed)]:
         filesystem.unlink(f"{directory}/{name}")
-    if left or gone:
+    if left or removed:
         filesystem.sync_dir(directory)
-    return bases[len(gone) :]
+    return bases[len(removed) :]
 
 
 def _note_footers(filesystem: FileSystem, log: Log, bases: Sequence[int], *, is_damaged: bool) -> bool:
@@ -143,7 +143,7 @@ def _note_footers(filesystem: FileSystem, log: Log, bases: Sequence[int], *, is_
     """
     names = [name for name in filesystem.list_dir(log.directory) if FOOTER_SUFFIX in name or ABORTED_SUFFIX in name]
     sealed = {int(name.partition(".")[0]) for name in names if name.endswith(FOOTER_SUFFIX)}
-    gone = [name for name in names if name.endswith(ASIDE_SUFFIX) or int(name.partition(".")[0]) not in bases]
+    removed = [name for name in names if name.endswith(ASIDE_SUFFIX) or int(name.partition(".")[0]) not in bases]
     for segment in log.segments:
         segment.is_sealed = segment.base_offset in sealed
     if log.active.is_sealed and not is_damaged:
@@ -154,16 +154,16 @@ def _note_footers(filesystem: FileSystem, log: Log, bases: Sequence[int], *, is_
         except FooterDamaged as damage:
             log.problems.append(f"{log.directory}/{name}: {damage}")
         if not is_damaged:
-            gone.append(name)
+            removed.append(name)
             log.active.is_sealed = False
-    for name in gone:
+    for name in removed:
         filesystem.unlink(f"{log.directory}/{name}")
-    if gone:
+    if removed:
         filesystem.sync_dir(log.directory)
     return is_damaged
 
 
-def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnown) -> bool:
+def _load_segment(filesystem: FileSystem, log: Log, number: int, last_known: LastKnown) -> bool:
     """Believe or scan one segment; False if the log is damaged within it or directly behind it."""
     segment = log.segments[number]
     is_last = number == len(log.segments) - 1

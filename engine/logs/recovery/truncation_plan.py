@@ -20,7 +20,7 @@ from engine.logs.transactions.aborted import aborted_below
 from engine.logs.transactions.aborted_files import aborted_of
 
 
-class Longer(NamedTuple):
+class LogBeforeTruncation(NamedTuple):
     """A log before its truncation: its segments up to the one to truncate, and its producers.
 
     `known` is the index of the last segment below the new end. `aborted` are the entries of the aborted index of that
@@ -37,7 +37,7 @@ class Longer(NamedTuple):
     compacted_to: int
 
 
-class Shorter(NamedTuple):
+class TruncationPlan(NamedTuple):
     """A log after its truncation: it ends with `segment`, whose `file` is still longer.
 
     `producers` are those at the new end, `unstable` the positions of their open transactions by offset, `aborted` the
@@ -57,7 +57,7 @@ class Shorter(NamedTuple):
         return TruncationPoint(self.segment.end_offset, self.segment.base_offset, self.segment.size_bytes)
 
 
-def shorten(filesystem: FileSystem, log: Longer, offset: int) -> Shorter:
+def plan_truncation(filesystem: FileSystem, log: LogBeforeTruncation, offset: int) -> TruncationPlan:
     """Plan the removal of the batch that holds `offset` and of all behind it. `offset` is in the last segment or behind
     it.
 
@@ -66,7 +66,7 @@ def shorten(filesystem: FileSystem, log: Longer, offset: int) -> Shorter:
     """
     last = log.segments[-1]
     file = last.file or filesystem.open(f"{log.directory}/{segment_name(last.base_offset)}")
-    segment = _left(file, last, log.known, offset) or _left(file, last, None, offset)
+    segment = _segment_up_to(file, last, log.known, offset) or _segment_up_to(file, last, None, offset)
     if segment is None:
         raise CorruptMessage(f"no batch holds offset {offset} of segment {segment_name(last.base_offset)}")
     if segment.end_offset < log.start_offset:
@@ -75,13 +75,13 @@ def shorten(filesystem: FileSystem, log: Longer, offset: int) -> Shorter:
     producers, others = log.producers.below(offset)
     kept = [*log.segments[:-1], Extent(last.base_offset, segment.size_bytes, file)]
     if others:
-        producers = producers.joined(_earlier(filesystem, log.directory, kept, segment.end_offset, others))
-    begun = producers.open_transactions.values()
-    unstable = places_of(filesystem, log.directory, kept, begun, log.compacted_to, _pass_over)
-    return Shorter(log.directory, segment, file, producers, unstable, _still_aborted(filesystem, log, segment))
+        producers = producers.joined(_earlier_states(filesystem, log.directory, kept, segment.end_offset, others))
+    first_offsets = producers.open_transactions.values()
+    unstable = places_of(filesystem, log.directory, kept, first_offsets, log.compacted_to, _ignore_damage)
+    return TruncationPlan(log.directory, segment, file, producers, unstable, _still_aborted(filesystem, log, segment))
 
 
-def _still_aborted(filesystem: FileSystem, log: Longer, segment: Segment) -> list[AbortedTransaction]:
+def _still_aborted(filesystem: FileSystem, log: LogBeforeTruncation, segment: Segment) -> list[AbortedTransaction]:
     """The aborted transactions of the segment after the truncation.
 
     Raises CorruptMessage: a missing entry would show aborted records.
@@ -92,7 +92,7 @@ def _still_aborted(filesystem: FileSystem, log: Longer, segment: Segment) -> lis
     return aborted_below(aborted, segment.end_offset)
 
 
-def _left(file: File, extent: Extent, known: tuple[SparseIndex, Entry] | None, offset: int) -> Segment | None:
+def _segment_up_to(file: File, extent: Extent, known: tuple[SparseIndex, Entry] | None, offset: int) -> Segment | None:
     """The segment up to the batch that holds `offset`, by its headers; None if it, or `known`, is wrong."""
     segment = Segment(extent.base_offset, file)
     if known is not None:
@@ -116,7 +116,7 @@ def secure_producers(
     The segment files will go. An empty snapshot says that there were no producers. Batches below `needed_from` do not
     matter. Raises CorruptMessage if the state cannot be found, and OSError.
     """
-    known = _known(filesystem, directory, end_offset)
+    known = _newest_snapshot(filesystem, directory, end_offset)
     if known.offset == end_offset:
         return
     if max(known.offset, needed_from) < segments[0].base_offset:
@@ -128,7 +128,7 @@ def secure_producers(
     filesystem.sync_dir(directory)
 
 
-def _known(filesystem: FileSystem, directory: str, end_offset: int) -> Snapshot:
+def _newest_snapshot(filesystem: FileSystem, directory: str, end_offset: int) -> Snapshot:
     """The newest sound snapshot up to `end_offset`, or an empty one without an offset."""
     found = newest_sound(filesystem, directory, NO_OFFSET, end_offset)
     return Snapshot(NO_OFFSET, ProducerTable(), NO_OFFSET) if found is None else found
@@ -138,26 +138,26 @@ def _raise_damage(_segment: Extent, damage: Exception) -> None:
     raise damage
 
 
-def _pass_over(_segment: Extent, _damage: Exception) -> None:
+def _ignore_damage(_segment: Extent, _damage: Exception) -> None:
     """Ignore damage, as at the open of a log: the readable part counts."""
 
 
-def _earlier(
+def _earlier_states(
     filesystem: FileSystem, directory: str, segments: Sequence[Extent], end_offset: int, wanted: set[int]
 ) -> ProducerTable:
     """The earlier state of the `wanted` producers, as far as it can be read."""
-    known = _known(filesystem, directory, end_offset)
+    known = _newest_snapshot(filesystem, directory, end_offset)
     table = ProducerTable(one for one in known.producers if one[0] in wanted)
-    batches = produced(filesystem, directory, segments, known.offset, end_offset, _pass_over)
+    batches = produced(filesystem, directory, segments, known.offset, end_offset, _ignore_damage)
     return rebuilt(table, (one for one in batches if one[0].producer_id in wanted))[0]
 
 
-def truncate_files(filesystem: FileSystem, shorter: Sequence[Shorter]) -> None:
+def truncate_files(filesystem: FileSystem, plans: Sequence[TruncationPlan]) -> None:
     """Truncate the files of logs to their plans. The caller syncs the files; it may be repeated after a crash."""
-    changed = [one.directory for one in shorter if unlink_behind(filesystem, one.directory, one.point)]
+    changed = [one.directory for one in plans if unlink_behind(filesystem, one.directory, one.point)]
     for directory in changed:
         filesystem.sync_dir(directory)
-    for one in shorter:
+    for one in plans:
         if one.file.size() > one.segment.size_bytes:
             one.file.truncate(one.segment.size_bytes)
 

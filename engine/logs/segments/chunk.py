@@ -22,7 +22,7 @@ class Chunk:
     headers: list[BatchHeader] = field(default_factory=list)
     size_bytes: int = 0
     rolls: bool = False
-    begun_ms: int = NO_TIMESTAMP_MS
+    started_ms: int = NO_TIMESTAMP_MS
     snapshot: Snapshot | None = None  # of the producers before a chunk that rolls
     allocate_bytes: int = 0  # bytes to preallocate for a new segment
     unallocated: str | None = None  # why preallocation failed

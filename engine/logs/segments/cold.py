@@ -65,16 +65,16 @@ class ColdSegments:
         self.segments, self._bases = found, [one.base_offset for one in found]
         return True
 
-    def take(self, gone: Sequence[tuple[Segment, Summary]], start_offset: int) -> None:
+    def take(self, removed: Sequence[tuple[Segment, Summary]], start_offset: int) -> None:
         """Turn the first local segments into cold ones. They are known only if the cold segments before them are."""
         was_known = self.segments or start_offset >= self.local_start_offset
-        self.local_start_offset = gone[-1][0].end_offset
+        self.local_start_offset = removed[-1][0].end_offset
         if was_known:
             self.segments += [
                 _cold(one.base_offset, summary, is_stored=one.summarised_size_bytes == one.size_bytes)
-                for one, summary in gone
+                for one, summary in removed
             ]
-            self._bases += [one.base_offset for one, _ in gone]
+            self._bases += [one.base_offset for one, _ in removed]
 
     def has(self, segment: Segment) -> bool:
         number = bisect_right(self._bases, segment.base_offset) - 1
@@ -83,11 +83,11 @@ class ColdSegments:
     def drop_below(self, offset: int) -> list[Segment]:
         """Remove and return the cold segments that end at or below `offset`."""
         count = sum(one.end_offset <= offset for one in self.segments)
-        gone = self.segments[:count]
+        removed = self.segments[:count]
         del self.segments[:count], self._bases[:count]
-        return gone
+        return removed
 
-    def let_go(self) -> None:
+    def drop_all(self) -> None:
         """Forget all: the log was deleted."""
         self.segments.clear()
         self._bases.clear()

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
-from engine.api import NO_OFFSET, NO_TIMESTAMP_MS, TopicPartition
+from engine.api import NO_OFFSET, NO_TIMESTAMP_MS, TopicIdPartition
 from engine.batches.batch import BatchHeader
 from engine.errors import StorageError
 from engine.files.checked_text import body_of, with_crc
@@ -79,13 +79,13 @@ class Tally:
 
     def footer(
         self,
-        partition: TopicPartition,
+        partition: TopicIdPartition,
         base_offset: int,
         size_bytes: int,
         generation: int = 0,
         aborted: Sequence[tuple[int, int, int]] = (),
         *,
-        tells_least: bool = True,
+        has_min_timestamp: bool = True,
     ) -> "Footer":
         """The footer of a segment that holds exactly the batches of this tally."""
         least_ms = NO_TIMESTAMP_MS if self.min_timestamp_ms == _LATEST_MS else self.min_timestamp_ms
@@ -103,15 +103,15 @@ class Tally:
             self.max_timestamp_ms,
             self._digest.digest(),
             tuple(aborted),
-            least_ms if tells_least else None,
+            least_ms if has_min_timestamp else None,
         )
 
-    def is_of(self, footer: "Footer", partition: TopicPartition, base_offset: int, size_bytes: int) -> bool:
+    def is_of(self, footer: "Footer", partition: TopicIdPartition, base_offset: int, size_bytes: int) -> bool:
         """Whether these batches are those of the sealed segment of `footer`. Fields that do not follow from them are
         believed."""
         beside = footer.generation, footer.aborted
-        tells_least = footer.min_timestamp_ms is not None
-        return self.footer(partition, base_offset, size_bytes, *beside, tells_least=tells_least) == footer
+        has_min_timestamp = footer.min_timestamp_ms is not None
+        return self.footer(partition, base_offset, size_bytes, *beside, has_min_timestamp=has_min_timestamp) == footer
 
 
 class Footer(NamedTuple):

@@ -45,7 +45,7 @@ class RollPolicy(NamedTuple):
             return False
         first_ms, last_ms = active.first_timestamp_ms, header.max_timestamp_ms
         if first_ms == NO_TIMESTAMP_MS or last_ms == NO_TIMESTAMP_MS:
-            first_ms, last_ms = active.begun_ms, now_ms
+            first_ms, last_ms = active.started_ms, now_ms
         if active.entries >= max(1, self.index_size_bytes // INDEX_ENTRY_SIZE_BYTES - 1):
             return True
         age_ms = self.age_ms

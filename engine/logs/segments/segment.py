@@ -101,7 +101,6 @@ class Segment:
         "_next_entry_offset",
         "_next_entry_position",
         "base_offset",
-        "begun_ms",
         "checked",
         "checked_from",
         "end_offset",
@@ -116,6 +115,7 @@ class Segment:
         "marks",
         "max_timestamp_ms",
         "size_bytes",
+        "started_ms",
         "summarised_size_bytes",
         "tally",
     )
@@ -131,7 +131,7 @@ class Segment:
         self.marks: dict[int, int] = {}
         self.checked_from = 0
         self.checked: list[tuple[int, int]] = []
-        self.begun_ms = NO_TIMESTAMP_MS  # when this process first appended to it
+        self.started_ms = NO_TIMESTAMP_MS  # when this process first appended to it
         self.entries = 0  # index entries given to the stored index
         self.summarised_size_bytes = 0  # the size in the stored summary
         self.tally: Tally | None = None  # of all its batches, while a footer may need it

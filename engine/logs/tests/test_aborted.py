@@ -35,15 +35,15 @@ class History(NamedTuple):
 @st.composite
 def histories(draw: st.DrawFn) -> History:
     steps = draw(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "data", "abort", "commit"]))))
-    begun: dict[int, int] = {}
+    open_from: dict[int, int] = {}
     aborted = []
     for offset, (producer_id, step) in enumerate(steps):
         if step == "data":
-            begun.setdefault(producer_id, offset)
-        elif producer_id in begun:
-            first_offset = begun.pop(producer_id)
+            open_from.setdefault(producer_id, offset)
+        elif producer_id in open_from:
+            first_offset = open_from.pop(producer_id)
             if step == "abort":
-                stable_offset = min(begun.values(), default=offset + 1)
+                stable_offset = min(open_from.values(), default=offset + 1)
                 aborted.append(AbortedTransaction(producer_id, first_offset, offset, stable_offset))
     return History(aborted, len(steps))
 
@@ -69,8 +69,8 @@ def test_all_that_overlaps_is_found_wherever_segments_begin(history: History, da
     for base, end in zip(bases, ends, strict=True):
         if end > from_offset and not is_complete:
             listed = [one for one in history.aborted if base <= one.last_offset < end]
-            some, is_complete = overlapping(listed, from_offset, to_offset)
-            found += some
+            touching, is_complete = overlapping(listed, from_offset, to_offset)
+            found += touching
     assert found == [one for one in history.aborted if touches(one, from_offset, to_offset)]
 
 

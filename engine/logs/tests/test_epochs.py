@@ -3,8 +3,8 @@
 import pytest
 
 from engine.api import EpochEnd, PartitionLog
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.logs.recovery.epochs import UNDEFINED, EpochHistory, EpochStart
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import append, open_orders, running
 
 
@@ -94,10 +94,10 @@ def test_expected_epochs_count_if_the_appended_batch_leaves_a_gap(
 
 
 def test_expected_epochs_end_with_a_truncation_and_not_with_a_moved_log_start() -> None:
-    told = [EpochStart(2, 11)]
+    expected = [EpochStart(2, 11)]
     known = history((1, 0))
-    known.expect(told)
-    assert known.since(5).expects(told)
+    known.expect(expected)
+    assert known.since(5).expects(expected)
     assert not known.since(5).expects(())
     known.drop_from(10)
     assert known.expects(())

@@ -5,9 +5,9 @@ import pytest
 from engine.batches.batch import stamp
 from engine.errors import CorruptMessage
 from engine.files.filesystem import File
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.logs.recovery.epochs import EpochStart
 from engine.logs.recovery.loading import FIRST_BATCH_ONLY, READ_AHEAD_BYTES, WINDOW_BYTES, Part, check, go_on, load
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import batch
 
 PATH = "/data/00000000000000000000.log"

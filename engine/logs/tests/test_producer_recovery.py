@@ -13,7 +13,6 @@ from engine.api import Leadership, Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.compaction.tests.test_cleaner import COMPACT, files, fill, until_compacted
 from engine.errors import TransactionCoordinatorFenced
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.logs.producers import recovery
 from engine.logs.producers.snapshot import read_snapshot, snapshot_name
@@ -22,6 +21,7 @@ from engine.logs.producers.walk import produced
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import following, marker_at, others, stamped
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import NOW_MS, ORDERS, open_orders, running
 
 DIRECTORY = "/data/orders-0"
@@ -316,7 +316,7 @@ async def test_a_late_ended_transaction_is_searched_from_its_begin_and_not_from_
         assert began == [73, 51, 50], "from the snapshot; from the high watermark; from the first that is undecided"
 
 
-class Told:
+class LeaderModel:
     """A random history of batches and markers, and a naive model of the state that follows from it."""
 
     def __init__(self) -> None:
@@ -348,24 +348,24 @@ class Told:
 @pytest.mark.parametrize("seed", range(25))
 async def test_a_start_recovers_the_producers_and_stable_offsets_of_the_log(seed: int) -> None:
     """Sequences, coordinator epochs, and the last stable offset at each high watermark, after any stops."""
-    rng, filesystem, told = random.Random(seed), SimulatedFileSystem(), Told()
+    rng, filesystem, model = random.Random(seed), SimulatedFileSystem(), LeaderModel()
     config = rng.choice([ROLLING, LogConfig(segment_size_bytes=1500), LogConfig()])
     for epoch in range(4):
         async with running(filesystem) as store:
             follower = await following(store, config, epoch)
-            assert {one: it.last_sequence for one, it in follower.log.producers} == told.sequences
+            assert {one: it.last_sequence for one, it in follower.log.producers} == model.sequences
             known_of = {one: it.coordinator_epoch for one, it in follower.log.producers if it.coordinator_epoch >= 0}
-            assert known_of == told.coordinators
-            for high_watermark in range(follower.high_watermark, rng.randint(follower.high_watermark, told.end) + 1):
+            assert known_of == model.coordinators
+            for high_watermark in range(follower.high_watermark, rng.randint(follower.high_watermark, model.end) + 1):
                 follower.note_leader(high_watermark)
                 assert (follower.high_watermark, follower.last_stable_offset) == (
                     high_watermark,
-                    told.stable(high_watermark),
+                    model.stable(high_watermark),
                 )
             for _ in range(rng.randint(0, 12)):
-                await take(follower, *(told.next_batch(rng) for _ in range(rng.randint(1, 4))))
+                await take(follower, *(model.next_batch(rng) for _ in range(rng.randint(1, 4))))
                 if rng.random() < 0.3:
-                    follower.note_leader(rng.randint(follower.high_watermark, told.end))
+                    follower.note_leader(rng.randint(follower.high_watermark, model.end))
                 if rng.random() < 0.3:
                     await trio.sleep(CHECKPOINTED_S)
             if rng.random() < 0.5:
@@ -374,6 +374,6 @@ async def test_a_start_recovers_the_producers_and_stable_offsets_of_the_log(seed
             filesystem.crash(rng)
     async with running(filesystem) as store:
         leader = await leading(store, config, 4)
-        for high_watermark in range(leader.high_watermark, told.end + 1):
+        for high_watermark in range(leader.high_watermark, model.end + 1):
             leader.progress.note_replica(2, high_watermark)
-            assert leader.last_stable_offset == told.stable(high_watermark)
+            assert leader.last_stable_offset == model.stable(high_watermark)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from engine.api import AbortedTransaction
 from engine.batches.batch import BatchHeader
 from engine.errors import EngineError, InvalidProducerEpoch, OutOfOrderSequence
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.logs.producers import state
 from engine.logs.producers.snapshot import (
     Snapshot,
@@ -20,13 +19,14 @@ from engine.logs.producers.snapshot import (
     write_snapshot,
 )
 from engine.logs.producers.state import SEQUENCE_MAX, ProducerTable, rebuilt
+from engine.testing.simulated_disk import SimulatedFileSystem
 
 
 def header(producer_id: int, epoch: int, sequence: int, count: int, base_offset: int = 0) -> BatchHeader:
     return BatchHeader(base_offset, 100, 0, 2, 0, 0, count - 1, 1000, 1000, producer_id, epoch, sequence, count)
 
 
-def told(headers: list[BatchHeader]) -> ProducerTable:
+def table_of(headers: list[BatchHeader]) -> ProducerTable:
     """The table after these batches."""
     return rebuilt(ProducerTable(), [(one, None) for one in headers])[0]
 
@@ -169,12 +169,12 @@ def test_table_equals_model_and_survives_a_snapshot_and_a_rebuild(sent: list[tup
             offset += count
     snapshot = decode_snapshot(encode_snapshot(Snapshot(offset, table, 0)), offset)
     assert list(snapshot.producers) == list(table)
-    assert list(told(model.accepted)) == list(table)
+    assert list(table_of(model.accepted)) == list(table)
 
 
 @given(st.data())
 def test_a_snapshot_with_a_flipped_bit_is_not_believed(data: st.DataObject) -> None:
-    table = told([header(1, 0, n, 1, n) for n in range(7)] + [header(2, 1, 0, 1, 7)])
+    table = table_of([header(1, 0, n, 1, n) for n in range(7)] + [header(2, 1, 0, 1, 7)])
     content = bytearray(encode_snapshot(Snapshot(8, table, 0, [AbortedTransaction(1, 2, 3, 4)])))
     bit = data.draw(st.integers(0, len(content) * 8 - 1))
     content[bit // 8] ^= 1 << bit % 8
@@ -184,7 +184,7 @@ def test_a_snapshot_with_a_flipped_bit_is_not_believed(data: st.DataObject) -> N
 
 @given(st.integers(0, 200))
 def test_a_torn_snapshot_is_not_believed(size_bytes: int) -> None:
-    content = encode_snapshot(Snapshot(7, told([header(1, 0, n, 1, n) for n in range(7)]), 0))
+    content = encode_snapshot(Snapshot(7, table_of([header(1, 0, n, 1, n) for n in range(7)]), 0))
     with pytest.raises(SnapshotDamaged):
         decode_snapshot(content[: min(size_bytes, len(content) - 1)], 7)
 
@@ -193,7 +193,7 @@ def test_a_temporary_snapshot_left_by_a_crash_is_gone_after_the_next_snapshot() 
     filesystem = SimulatedFileSystem()
     filesystem.make_dir("/orders-0")
     filesystem.open("/orders-0/snapshot.tmp", create=True).write_at([bytes(10_000)], 0)
-    table = told([header(1, 0, n, 1, n) for n in range(7)])
+    table = table_of([header(1, 0, n, 1, n) for n in range(7)])
     write_snapshot(filesystem, "/orders-0", Snapshot(7, table, 0))
     assert filesystem.list_dir("/orders-0") == ["00000000000000000007.snapshot"]
     assert list(read_snapshot(filesystem, "/orders-0", 7).producers) == list(table)

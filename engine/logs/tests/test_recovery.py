@@ -10,10 +10,10 @@ import trio
 
 from engine.errors import CorruptMessage, EngineError, StorageError
 from engine.files.filesystem import FileSystem
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.logs.recovery.checkpoints import PartitionCheckpoint
 from engine.logs.recovery.recovery import LastKnown, open_log
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import append, batch, open_orders, read, read_all, running
 
 LOG_FILE = "/data/orders-0/00000000000000000000.log"
@@ -87,7 +87,7 @@ def torn_tails() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("tail", list(torn_tails()))
-async def test_l5_a_torn_tail_is_cut_after_an_unclean_stop(tail: bytes) -> None:
+async def test_l5_a_torn_tail_is_truncated_after_an_unclean_stop(tail: bytes) -> None:
     filesystem = SimulatedFileSystem()
     await filled(filesystem, 1, clean=False)
     size_bytes = len(filesystem.content(LOG_FILE))
@@ -100,11 +100,11 @@ async def test_l5_a_torn_tail_is_cut_after_an_unclean_stop(tail: bytes) -> None:
         assert len(filesystem.content(LOG_FILE)) == size_bytes
         assert (await append(log, b"after")).base_offset == 1
         await store.close()
-    [told] = problems
-    assert told.startswith(f"{LOG_FILE}: {len(tail)} bytes behind offset 1 are no batch")
+    [problem] = problems
+    assert problem.startswith(f"{LOG_FILE}: {len(tail)} bytes behind offset 1 are no whole batch")
     async with running(filesystem, problems=problems) as store:
         assert await read_all(await open_orders(store, leader_epoch=2)) == {0: b"value 0", 1: b"after"}
-    assert problems == [told]
+    assert problems == [problem]
 
 
 async def damaged(filesystem: SimulatedFileSystem, readable: int, *, is_found_at_open: bool = True) -> None:

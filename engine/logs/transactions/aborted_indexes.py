@@ -17,7 +17,7 @@ ENTRIES_MAX = 16 * 1024  # entries of one segment; with so many it is finished
 ANSWERS_MAX = 4
 
 
-class _Answer(NamedTuple):
+class _LookUp(NamedTuple):
     """A look-up result: all aborted transactions that touch the offsets from `from_offset` to below `to_offset`."""
 
     from_offset: int
@@ -31,12 +31,12 @@ class AbortedIndexes:
     `active` has the entries of the active segment, `bases` the base offsets of the finished segments with an index.
     """
 
-    __slots__ = ("_answers", "active", "bases")
+    __slots__ = ("_look_ups", "active", "bases")
 
     def __init__(self) -> None:
         self.active: list[AbortedTransaction] = []
         self.bases: list[int] = []
-        self._answers: deque[_Answer] = deque(maxlen=ANSWERS_MAX)
+        self._look_ups: deque[_LookUp] = deque(maxlen=ANSWERS_MAX)
 
     def __bool__(self) -> bool:
         return bool(self.bases or self.active)
@@ -73,14 +73,14 @@ class AbortedIndexes:
         """
         if self.next_base(base_offset) is None:
             return overlapping(self.active, from_offset, to_offset)[0]
-        for one in self._answers:
+        for one in self._look_ups:
             if one.from_offset <= from_offset and to_offset <= one.to_offset:
                 return [each for each in one.aborted if touches(each, from_offset, to_offset)]
         raise NotLoaded
 
     def remember(self, from_offset: int, to_offset: int, aborted: Sequence[AbortedTransaction]) -> None:
         """Keep a look-up result: exactly these transactions touch the range, all of which is stable."""
-        self._answers.appendleft(_Answer(from_offset, to_offset, aborted))
+        self._look_ups.appendleft(_LookUp(from_offset, to_offset, aborted))
 
     def drop_below(self, base_offset: int) -> None:
         """Forget the segments below `base_offset`, which the log has lost."""
@@ -90,13 +90,13 @@ class AbortedIndexes:
         """Put one segment in the place of the segments `bases`. `has_any`: its aborted index has entries."""
         left = {base for base in self.bases if base not in bases}
         self.bases = sorted({*left, bases[0]} if has_any else left)
-        self._answers.clear()  # compaction drops an entry with its marker
+        self._look_ups.clear()  # compaction drops an entry with its marker
 
     def truncate(self, base_offset: int, active: Sequence[AbortedTransaction]) -> None:
         """Truncate: the segment that begins at `base_offset` is the active one now, with these entries."""
         del self.bases[bisect_left(self.bases, base_offset) :]
         self.active = list(active)
-        self._answers.clear()
+        self._look_ups.clear()
 
 
 def touches(one: AbortedTransaction, from_offset: int, to_offset: int) -> bool:

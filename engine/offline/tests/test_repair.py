@@ -8,18 +8,18 @@ from engine.api import PartitionLog
 from engine.compaction.tests.test_cleaner import COMPACT, fill, until_compacted
 from engine.compaction_horizon import CompactionHorizon
 from engine.errors import CorruptMessage, StorageError, StoreRefused
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.logs.recovery.checkpoints import key_of, read_checkpoint
 from engine.logs.segments.footer import footer_name
 from engine.logs.segments.segment import segment_name
 from engine.offline.inspection import held, partitions, segment_files, verify
-from engine.offline.repair import Outcome, repair
+from engine.offline.repair import RepairReport, repair
 from engine.partitions.partition import Partition
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import ORDERS, append, open_orders, read_all, running
 from engine.upkeep.tests.test_sealing import DIRECTORY, ROLLING, bases, check_footers, filled
 
 
-async def begun(*, is_clean: bool = True) -> tuple[SimulatedFileSystem, dict[int, bytes | None]]:
+async def damaged_log(*, is_clean: bool = True) -> tuple[SimulatedFileSystem, dict[int, bytes | None]]:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
@@ -48,10 +48,10 @@ def path_of(base: int) -> str:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_repair_keeps_all_records_of_a_sound_log(is_clean: bool) -> None:
-    filesystem, values = await begun(is_clean=is_clean)
+    filesystem, values = await damaged_log(is_clean=is_clean)
     before = {path: content for path, content in filesystem.files().items() if path.startswith(DIRECTORY)}
     outcome = repair(filesystem, "/data")
-    assert outcome.left == []
+    assert outcome.unrepaired == []
     after = {path: content for path, content in filesystem.files().items() if path.startswith(DIRECTORY)}
     assert (outcome.done, after) == ([], before) or not is_clean
     assert filesystem.exists("/data/clean-shutdown") is is_clean
@@ -59,24 +59,24 @@ async def test_repair_keeps_all_records_of_a_sound_log(is_clean: bool) -> None:
 
 
 async def test_footers_are_written_anew() -> None:
-    filesystem, values = await begun()
+    filesystem, values = await damaged_log()
     missing, damaged = bases(filesystem, ".footer")[:2]
     filesystem.unlink(f"{DIRECTORY}/{footer_name(missing)}")
     filesystem.damage(f"{DIRECTORY}/{footer_name(damaged)}", 20, b"~")
     outcome = repair(filesystem, "/data")
-    assert (len(outcome.done), outcome.left) == (2, [])
+    assert (len(outcome.done), outcome.unrepaired) == (2, [])
     check_footers(filesystem)
-    assert repair(filesystem, "/data") == Outcome([], [])
+    assert repair(filesystem, "/data") == RepairReport([], [])
     assert await reopened(filesystem) == values
 
 
 async def test_a_rotten_batch_is_named_and_left() -> None:
-    filesystem, values = await begun()
+    filesystem, values = await damaged_log()
     base = bases(filesystem, ".log")[1]
     filesystem.damage(path_of(base), 70, b"~")
     for accept_loss in (False, True):
         outcome = repair(filesystem, "/data", accept_loss=accept_loss)
-        assert [path_of(base) in line for line in outcome.left] == [True]
+        assert [path_of(base) in line for line in outcome.unrepaired] == [True]
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING, 1)
         with pytest.raises(CorruptMessage):
@@ -86,16 +86,16 @@ async def test_a_rotten_batch_is_named_and_left() -> None:
 
 
 async def test_a_missing_segment_is_given_up_only_on_demand() -> None:
-    filesystem, values = await begun()
+    filesystem, values = await damaged_log()
     third = bases(filesystem, ".log")[2]
     gone = filesystem.content(path_of(third))
     behind = {base: filesystem.content(path_of(base)) for base in bases(filesystem, ".log")[3:]}
     filesystem.unlink(path_of(third))
     outcome = repair(filesystem, "/data")
-    assert outcome.left == [f"{DIRECTORY} is damaged from offset {third} on: it takes no appends"]
+    assert outcome.unrepaired == [f"{DIRECTORY} is damaged from offset {third} on: it takes no appends"]
     assert {base: filesystem.content(path_of(base)) for base in behind} == behind
     outcome = repair(filesystem, "/data", accept_loss=True)
-    assert outcome.left == []
+    assert outcome.unrepaired == []
     kept = {base: filesystem.content(path_of(base) + ".quarantined") for base in behind}
     assert kept == behind
     assert gone
@@ -106,22 +106,22 @@ async def test_a_missing_segment_is_given_up_only_on_demand() -> None:
 
 
 async def test_a_missing_beginning_moves_the_log_start() -> None:
-    filesystem, values = await begun()
+    filesystem, values = await damaged_log()
     first, second = bases(filesystem, ".log")[:2]
     filesystem.unlink(path_of(first))
-    assert len(repair(filesystem, "/data").left) == 1
-    assert repair(filesystem, "/data", accept_loss=True).left == []
+    assert len(repair(filesystem, "/data").unrepaired) == 1
+    assert repair(filesystem, "/data", accept_loss=True).unrepaired == []
     assert await reopened(filesystem) == {offset: value for offset, value in values.items() if offset >= second}
 
 
 async def test_a_missing_end_is_given_up() -> None:
-    filesystem, values = await begun()
+    filesystem, values = await damaged_log()
     last = bases(filesystem, ".log")[-1]
     size_bytes = filesystem.size(path_of(last))
     filesystem.open(path_of(last)).truncate(size_bytes - 5)
-    assert len(repair(filesystem, "/data").left) == 1
+    assert len(repair(filesystem, "/data").unrepaired) == 1
     assert filesystem.size(path_of(last)) == size_bytes - 5
-    assert repair(filesystem, "/data", accept_loss=True).left == []
+    assert repair(filesystem, "/data", accept_loss=True).unrepaired == []
     assert filesystem.size(path_of(last) + ".quarantined") == size_bytes - 5 - filesystem.size(path_of(last))
     found = await reopened(filesystem)
     assert found == {offset: values[offset] for offset in found}
@@ -129,7 +129,7 @@ async def test_a_missing_end_is_given_up() -> None:
 
 
 async def test_repair_does_not_overwrite_an_existing_quarantined_file() -> None:
-    filesystem, _ = await begun()
+    filesystem, _ = await damaged_log()
     last = bases(filesystem, ".log")[-1]
     filesystem.open(path_of(last)).truncate(filesystem.size(path_of(last)) - 5)
     filesystem.open(path_of(last) + ".quarantined", create=True)
@@ -138,7 +138,7 @@ async def test_repair_does_not_overwrite_an_existing_quarantined_file() -> None:
 
 
 async def test_the_index_is_dropped_on_demand() -> None:
-    filesystem, values = await begun()
+    filesystem, values = await damaged_log()
     assert repair(filesystem, "/data", drops_index=True).done == ["/data/index was dropped"]
     assert filesystem.list_dir("/data/index") == []
     assert await reopened(filesystem) == values
@@ -158,7 +158,7 @@ async def test_not_while_a_broker_runs_and_only_on_a_log_dir() -> None:
 
 
 async def test_verify_distinguishes_a_torn_tail_from_rot() -> None:
-    filesystem, _ = await begun(is_clean=False)
+    filesystem, _ = await damaged_log(is_clean=False)
     file = filesystem.open(path_of(bases(filesystem, ".log")[-1]))
     file.write_at([b"torn"], file.size())
     [partition] = partitions(filesystem, "/data")
@@ -182,8 +182,8 @@ async def test_a_loss_in_the_compacted_part_of_a_log_is_remembered(segment: int)
     base = bases(filesystem, ".log")[segment]
     size_bytes = filesystem.size(path_of(base))
     filesystem.open(path_of(base)).truncate(size_bytes - 5)
-    assert len(repair(filesystem, "/data").left) == 1
-    assert repair(filesystem, "/data", accept_loss=True).left == []
+    assert len(repair(filesystem, "/data").unrepaired) == 1
+    assert repair(filesystem, "/data", accept_loss=True).unrepaired == []
     point = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
     assert (point.recovery_point, point.compacted_to, point.replaced_to) == (base, base, compacted_to)
     async with running(filesystem) as store:
@@ -194,7 +194,7 @@ async def test_a_loss_in_the_compacted_part_of_a_log_is_remembered(segment: int)
         assert led.log.dropped == CompactionHorizon(base + 1, 0, base + 1, 3)
         await append(led, b"on it goes")
         await store.close()
-    assert repair(filesystem, "/data") == Outcome([], [])
+    assert repair(filesystem, "/data") == RepairReport([], [])
 
 
 async def test_a_loss_behind_the_compacted_part_of_a_log_leaves_its_gaps_as_they_are() -> None:
@@ -206,7 +206,7 @@ async def test_a_loss_behind_the_compacted_part_of_a_log_leaves_its_gaps_as_they
         await store.close()
     before = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
     filesystem.open(path_of(compacted_to)).truncate(5)
-    assert repair(filesystem, "/data", accept_loss=True).left == []
+    assert repair(filesystem, "/data", accept_loss=True).unrepaired == []
     point = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
     assert (point.compacted_to, point.dropped) == (compacted_to, before.dropped)
     async with running(filesystem) as store:

@@ -90,20 +90,20 @@ class World:
         found.waiting.clock._order = self.waiting.clock._order
         found.links = {one: _copied(link) for one, link in self.links.items()}
         found.reads = ConfirmedReads(found.known, ConfirmationInputs(no_session, found.waiting))  # type: ignore[arg-type]
-        found.reads._shown._as_of |= self.reads._shown._as_of
+        found.reads._moments._as_of |= self.reads._moments._as_of
         for one in self.reads._waiting:
-            found.reads._waiting.append(one._replace(told=found.told))
+            found.reads._waiting.append(one._replace(on_confirmed=found.on_confirmed))
             found.waiting.add(found.reads)
         return found
 
-    def told(self, is_confirmed: bool) -> None:
+    def on_confirmed(self, is_confirmed: bool) -> None:
         self.read = "told" if is_confirmed else "over"
         if is_confirmed and self.acted_before:
             self.wrong = "a read is confirmed that came after a successor had acted"
 
     def key(self) -> object:
         """The key of the state: states with the same key have the same futures. Only the order of moments counts."""
-        shown, waiting = self.reads._shown._as_of, self.reads._waiting
+        shown, waiting = self.reads._moments._as_of, self.reads._waiting
         moments = [*shown.values(), *(one.asked for one in waiting), self.metadata_as_of or NEVER]
         for link in self.links.values():
             moments += (link.confirmation._responded, link.confirmation.as_of)
@@ -202,7 +202,7 @@ def _ask(world: World) -> None:
 
 def _read(world: World) -> None:
     world.read, world.acted_before = "came", world.acted
-    world.reads.wait(world.told)
+    world.reads.wait(world.on_confirmed)
 
 
 def _append(world: World) -> None:
@@ -229,7 +229,7 @@ def _of_metadata(world: World) -> Iterator[Step]:
     elif world.metadata_shows is None:
         yield "the metadata are read", _read_metadata
     else:
-        yield "the metadata are told", _told_metadata
+        yield "the metadata are told", _metadata_confirmed
 
 
 def _elect(world: World, one: int) -> None:
@@ -269,7 +269,7 @@ def _read_metadata(world: World) -> None:
     world.metadata_shows = world.elected is None
 
 
-def _told_metadata(world: World) -> None:
+def _metadata_confirmed(world: World) -> None:
     as_of = world.metadata_as_of
     assert as_of is not None
     if world.metadata_shows:

@@ -35,7 +35,7 @@ def test_the_model_finds_a_majority_that_confirms(monkeypatch: pytest.MonkeyPatc
     """An election needs no quorum."""
 
     def check(self: ConfirmedReads) -> None:
-        self.confirm(max(map(self._shown.by, FOLLOWERS)))
+        self.confirm(max(map(self._moments.by, FOLLOWERS)))
 
     monkeypatch.setattr(ConfirmedReads, "check", check)
     assert explore(min_isr=2, isr_changes=0).wrong == STALE

@@ -17,16 +17,16 @@ from engine.errors import (
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.confirmed_reads import RECENT_MS
 from engine.partitions.partition import Partition
 from engine.partitions.suspension import take_role
 from engine.partitions.tests.test_follower import others
 from engine.partitions.tests.test_joining import Asked, outcome_of, send
-from engine.replica_log import Standing
+from engine.replica_log import SessionFetch
 from engine.roles import ReplicaSet
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import NOW_MS, ORDERS, batch, running
 from engine.waiting_reads import AsOf, ConfirmationInputs, EventClock, WaitingReads
 
@@ -49,7 +49,7 @@ async def leading(store: SegmentStore, known: ReplicaSet | None, epoch: int = 0)
     return log
 
 
-def hear(log: Partition, clock: Clock, replica: int, as_of: AsOf | None = None) -> None:
+def follower_fetches(log: Partition, clock: Clock, replica: int, as_of: AsOf | None = None) -> None:
     """Let the leader receive a Fetch, by default one that was made just now."""
     offset = log.log_end_offset
     log.fetched_by(
@@ -65,126 +65,126 @@ def hear(log: Partition, clock: Clock, replica: int, as_of: AsOf | None = None) 
 
 
 async def test_a_leader_of_the_only_replica_confirms_at_once() -> None:
-    told: list[bool] = []
+    outcomes: list[bool] = []
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, None, epoch=3)
-        log.confirm(told.append)
-        assert (log.is_current, told) == (True, [True])
+        log.confirm(outcomes.append)
+        assert (log.is_current, outcomes) == (True, [True])
 
 
 async def test_a_read_is_confirmed_after_all_possible_successors_have_fetched_since_it_came() -> None:
-    clock, told = Clock(), list[bool]()
+    clock, outcomes = Clock(), list[bool]()
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2, 3)._replace(confirming=clock.confirming()), epoch=1)
         before = clock.reads.clock.next()
-        log.confirm(told.append)
+        log.confirm(outcomes.append)
         for replica, as_of in ((2, before), (3, None), (2, before)):
-            hear(log, clock, replica, as_of)
-            assert not told
+            follower_fetches(log, clock, replica, as_of)
+            assert not outcomes
         assert len(clock.reads) == 1
-        hear(log, clock, 2)
-        assert (told, len(clock.reads)) == ([True], 0)
+        follower_fetches(log, clock, 2)
+        assert (outcomes, len(clock.reads)) == ([True], 0)
 
 
 async def test_a_replica_that_left_the_isr_is_not_waited_for() -> None:
-    clock, told = Clock(), list[bool]()
+    clock, outcomes = Clock(), list[bool]()
     known = others(1, 2, 3)._replace(confirming=clock.confirming())
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, known, epoch=1)
-        log.confirm(told.append)
-        hear(log, clock, 2)
-        assert not told
+        log.confirm(outcomes.append)
+        follower_fetches(log, clock, 2)
+        assert not outcomes
         log.learn(known.committed._replace(version=known.committed.version + 1, in_sync=frozenset({1, 2})))
-        assert told == [True]
+        assert outcomes == [True]
 
 
 async def test_a_replica_of_the_elr_is_waited_for() -> None:
-    clock, told = Clock(), list[bool]()
+    clock, outcomes = Clock(), list[bool]()
     known = others(1, 2, 3)._replace(confirming=clock.confirming())
     committed = known.committed._replace(in_sync=frozenset({1, 2}), eligible=frozenset({3}))
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, known._replace(committed=committed), epoch=1)
-        log.confirm(told.append)
-        hear(log, clock, 2)
-        assert not told
-        hear(log, clock, 3)
-        assert told == [True]
+        log.confirm(outcomes.append)
+        follower_fetches(log, clock, 2)
+        assert not outcomes
+        follower_fetches(log, clock, 3)
+        assert outcomes == [True]
 
 
 async def test_without_a_successor_the_metadata_confirm_a_read() -> None:
-    clock, told = Clock(), list[bool]()
+    clock, outcomes = Clock(), list[bool]()
     known = others(1, 2)._replace(confirming=clock.confirming())
     alone = known._replace(committed=known.committed._replace(in_sync=frozenset({1})))
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, alone, epoch=1)
         before = clock.reads.clock.next()
-        log.confirm(told.append)
+        log.confirm(outcomes.append)
         assert clock.reads.needs_metadata
-        hear(log, clock, 2)
+        follower_fetches(log, clock, 2)
         clock.reads.confirm(before)
-        assert not told
+        assert not outcomes
         clock.reads.confirm(clock.reads.clock.next())
-        assert told == [True]
+        assert outcomes == [True]
 
 
 async def test_a_read_fails_at_its_timeout_and_at_the_end_of_the_leadership() -> None:
-    clock, told = Clock(), list[bool]()
+    clock, outcomes = Clock(), list[bool]()
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
-        log.confirm(told.append)
+        log.confirm(outcomes.append)
         clock.now_ms += 1
-        log.confirm(told.append)
+        log.confirm(outcomes.append)
         assert len(clock.reads) == 2
         clock.reads.expire(clock.now_ms - 1)
-        assert told == [False]
+        assert outcomes == [False]
         log.follow(LogConfig(), 2)
-        assert (told, len(clock.reads)) == ([False, False], 0)
-        log.confirm(told.append)
-        assert told == [False] * 3
+        assert (outcomes, len(clock.reads)) == ([False, False], 0)
+        log.confirm(outcomes.append)
+        assert outcomes == [False] * 3
 
 
 async def test_a_partition_that_is_closed_confirms_nothing() -> None:
-    clock, told = Clock(), list[bool]()
+    clock, outcomes = Clock(), list[bool]()
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
-        log.confirm(told.append)
+        log.confirm(outcomes.append)
         log.close(lambda: NotLeaderOrFollower("closed"))
-        log.confirm(told.append)
-        assert told == [False, False]
+        log.confirm(outcomes.append)
+        assert outcomes == [False, False]
 
 
 async def test_a_read_hurries_the_fetches_of_the_sessions_that_confirm_it() -> None:
-    clock, standing = Clock(), Standing()
+    clock, session_fetch = Clock(), SessionFetch()
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
         as_of = clock.reads.clock.next()
         log.fetched_by(
-            2, 0, leader_epoch=1, offset=0, last_epoch=-1, log_start_offset=0, as_of=as_of, standing=standing
+            2, 0, leader_epoch=1, offset=0, last_epoch=-1, log_start_offset=0, as_of=as_of, session_fetch=session_fetch
         )
-        assert standing.hurried_to < as_of.order
+        assert session_fetch.hurried_to < as_of.order
         log.confirm(lambda _: None)
-        assert standing.hurried_to > as_of.order
-        assert standing.hurried_to < clock.reads.clock.next().order
+        assert session_fetch.hurried_to > as_of.order
+        assert session_fetch.hurried_to < clock.reads.clock.next().order
 
 
 async def test_a_fetch_before_a_suspension_confirms_no_read_after_it() -> None:
     """A fetch session goes on after a suspension, but the follower has not requested the partition again."""
-    clock, standing, told = Clock(), Standing(), list[bool]()
+    clock, session_fetch, outcomes = Clock(), SessionFetch(), list[bool]()
     known = others(1, 2)._replace(confirming=clock.confirming())
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, known, epoch=1)
         as_of = clock.reads.clock.next()
         log.fetched_by(
-            2, 0, leader_epoch=1, offset=0, last_epoch=-1, log_start_offset=0, as_of=as_of, standing=standing
+            2, 0, leader_epoch=1, offset=0, last_epoch=-1, log_start_offset=0, as_of=as_of, session_fetch=session_fetch
         )
         log.suspend()
         take_role(log, Leadership(ORDERS, LogConfig(), 1, known))
-        log.confirm(told.append)
-        standing.asked(0, clock.reads.clock.next())
+        log.confirm(outcomes.append)
+        session_fetch.asked(0, clock.reads.clock.next())
         clock.reads.check()
-        assert told == []
-        hear(log, clock, 2)
-        assert told == [True]
+        assert outcomes == []
+        follower_fetches(log, clock, 2)
+        assert outcomes == [True]
 
 
 async def test_a_damaged_leader_raises_offset_out_of_range_for_a_negative_offset() -> None:
@@ -223,7 +223,7 @@ async def test_a_leader_without_a_session_is_current_while_enough_followers_fetc
         clock.now_ms += known.lag_max_ms
         assert is_current(log), "it has just begun"
         for one in fetching:
-            hear(log, clock, one)
+            follower_fetches(log, clock, one)
         clock.now_ms += known.lag_max_ms
         assert is_current(log) == is_enough
         clock.now_ms += 1
@@ -269,7 +269,7 @@ class Followed:
 
     async def fetch(self) -> None:
         await trio.testing.wait_all_tasks_blocked()
-        hear(self.log, self._clock, 2)
+        follower_fetches(self.log, self._clock, 2)
 
     def give_up(self) -> None:
         """Let the follower stop fetching, because it knows another leader."""
@@ -302,7 +302,7 @@ class Followed:
         """Begin a transaction of producer 7, with sequence 0."""
         asked = Asked(FIRST_PROTOCOL)
         pending = send(self.log, asked, (7, 0, 0))
-        asked.permits[0].settle()
+        asked.futures[0].settle()
         await self.taken(pending)
         return asked
 
@@ -326,12 +326,12 @@ async def test_the_end_that_a_successor_wrote_before_refuses_nothing_of_the_next
     async with followed() as leader:
         asked = await leader.begin()
         ending, following = leader.end(), send(leader.log, asked, (7, 0, 1))
-        told = await leader.refused(following, is_over=is_over)
-        assert isinstance(told, NotLeaderOrFollower if is_over else InvalidTxnState)
-        assert len(asked.permits) == 1
+        outcomes = await leader.refused(following, is_over=is_over)
+        assert isinstance(outcomes, NotLeaderOrFollower if is_over else InvalidTxnState)
+        assert len(asked.futures) == 1
         await leader.taken(ending)
         again = send(leader.log, asked, (7, 0, 1))
-        asked.permits[1].settle()
+        asked.futures[1].settle()
         assert await leader.taken(again) == 2, "nobody has succeeded it"
 
 
@@ -362,11 +362,11 @@ async def test_a_batch_behind_a_refused_first_batch_is_refused_as_out_of_order()
         ending = leader.end()
         await trio.testing.wait_all_tasks_blocked()
         leader.log.log.producers.expire(2**62)
-        asked.permits[0].settle()
+        asked.futures[0].settle()
         assert isinstance(await leader.refused(first, is_over=True), NotLeaderOrFollower)
         await leader.taken(ending)
         second = send(leader.log, asked, (7, 0, 1))
-        asked.permits[1].settle()
+        asked.futures[1].settle()
         assert isinstance(await leader.refused(second, is_over=False), OutOfOrderSequence)
 
 
@@ -378,11 +378,11 @@ async def test_a_refusal_that_is_confirmed_holds_up_nothing_behind_it() -> None:
         ending = leader.end()
         await trio.testing.wait_all_tasks_blocked()
         leader.log.log.producers.expire(2**62)
-        asked.permits[0].settle()
+        asked.futures[0].settle()
         assert isinstance(await leader.refused(first, is_over=False), InvalidTxnState)
         await leader.taken(ending)
         second = send(leader.log, asked, (7, 0, 1))
-        asked.permits[1].settle()
+        asked.futures[1].settle()
         assert await leader.taken(second) == 1
 
 

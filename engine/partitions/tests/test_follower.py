@@ -13,7 +13,6 @@ from engine.batches.markers import build_marker
 from engine.commit.commit_log import CommitLog
 from engine.compaction_horizon import Compacted
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.log_starts import move_log_starts
 from engine.logs.recovery.checkpoints import PartitionCheckpoint, key_of, read_checkpoint
@@ -23,6 +22,7 @@ from engine.partitions.opening import Opening, opening_of
 from engine.partitions.partition import Partition
 from engine.roles import CommittedIsr, ReplicaSet
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import (
     NOW_MS,
     ORDERS,
@@ -39,11 +39,11 @@ from engine.tests.helpers import (
 from engine.tests.test_append_at_offset import kept
 
 SMALL = LogConfig(segment_size_bytes=400)
-NOBODY = -1, -1, -1
+NO_PRODUCER = -1, -1, -1
 
 
 def stamped(
-    offset: int, epoch: int, *values: bytes, attributes: int = 0, producer: tuple[int, int, int] = NOBODY
+    offset: int, epoch: int, *values: bytes, attributes: int = 0, producer: tuple[int, int, int] = NO_PRODUCER
 ) -> bytes:
     records = [Record(b"k", value, NOW_MS + offset) for value in values]
     made = build_batch(records, attributes=attributes, producer=producer)
@@ -264,7 +264,7 @@ async def test_records_fetched_before_a_follower_became_the_leader_are_refused()
     async with running(SimulatedFileSystem()) as store:
         log = await following(store)
         committer = log.log_dir.commit_log.committer
-        async with committer.between_rounds():
+        async with committer.between_commit_batches():
             pending = log.replicate(memoryview(bytearray(stamped(0, 0, b"x"))))
             log.lead(SMALL, 1)
         with pytest.raises(NotLeaderOrFollower):
@@ -277,7 +277,7 @@ async def test_only_client_appends_queued_before_a_leader_became_a_follower_are_
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         assert isinstance(log, Partition)
-        async with log.log_dir.commit_log.committer.between_rounds():
+        async with log.log_dir.commit_log.committer.between_commit_batches():
             of_client = log.append(memoryview(batch(b"x")), acks=-1)
             log.follow(SMALL, 1)
             of_leader = log.replicate(memoryview(bytearray(stamped(0, 1, b"y"))))
@@ -295,7 +295,7 @@ async def test_between_high_watermark_and_end_there_is_nothing_yet() -> None:
             memoryview(bytearray(stamped(0, 0, b"a") + stamped(1, 0, b"b") + stamped(2, 0, b"c")))
         ).wait()
         log.note_leader(1)
-        async with log.log_dir.commit_log.committer.between_rounds():
+        async with log.log_dir.commit_log.committer.between_commit_batches():
             log.lead(SMALL, 1, others(1, 2))
         for offset in (1, 2, 3):
             found = log.read(offset, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
@@ -324,15 +324,15 @@ async def test_a_gap_is_refused_until_a_start_knows_which_epochs_began_there() -
         follower = await following(store, epoch=7)
         await follower.replicate(memoryview(bytearray(stamped(0, 2, b"a")))).wait()
         await follower.expect_gaps(10, [EpochStart(3, 2)])
-        told, sent = Compacted([(2, 1), (4, 3), (5, 8), (6, 9)]), memoryview(bytearray(stamped(8, 5, b"b")))
+        compacted, sent = Compacted([(2, 1), (4, 3), (5, 8), (6, 9)]), memoryview(bytearray(stamped(8, 5, b"b")))
         with pytest.raises(OffsetOutOfRange):
-            await follower.replicate(sent, compacted=told).wait()
-        await follower.expect_compacted(sent, told)
+            await follower.replicate(sent, compacted=compacted).wait()
+        await follower.expect_compacted(sent, compacted)
         checkpoint = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
         assert checkpoint.known_epochs == ((2, 0),)
         assert checkpoint.expected_epochs == ((2, 1), (4, 3), (5, 8))
         assert follower.log.epochs.latest == 2, "nothing of it is there yet"
-        await follower.replicate(sent, compacted=told).wait()
+        await follower.replicate(sent, compacted=compacted).wait()
         assert follower.log.epochs.below(100) == ((2, 0), (4, 3), (5, 8))
 
 
@@ -341,13 +341,13 @@ async def test_a_batch_that_lacks_records_is_refused_until_a_start_knows_that_so
     """Compaction has removed records of a batch, without a gap before or behind the batch."""
     filesystem, thin = SimulatedFileSystem(), kept(1, *[b"v"] * record_count, last_delta=2)
     stamp(memoryview(thin), 1, 1)
-    sent, told = stamped(0, 1, b"a") + thin + stamped(4, 1, b"e"), Compacted([(1, 0)])
+    sent, compacted = stamped(0, 1, b"a") + thin + stamped(4, 1, b"e"), Compacted([(1, 0)])
     async with running(filesystem) as store:
         follower = await following(store, LogConfig(), 7)
         with pytest.raises(OffsetOutOfRange):
-            await follower.replicate(memoryview(bytearray(sent)), compacted=told).wait()
-        await follower.expect_compacted(memoryview(sent), told)
-        await follower.replicate(memoryview(bytearray(sent)), compacted=told).wait()
+            await follower.replicate(memoryview(bytearray(sent)), compacted=compacted).wait()
+        await follower.expect_compacted(memoryview(sent), compacted)
+        await follower.replicate(memoryview(bytearray(sent)), compacted=compacted).wait()
     filesystem.crash()
     async with running(filesystem) as store:
         follower = await following(store, LogConfig(), 8)
@@ -387,9 +387,9 @@ async def test_a_log_start_within_a_batch_is_taken_over_before_all_of_the_batch_
         follower = await following(store)
         await follower.replicate(memoryview(bytearray(stamped(0, 0, *[b"v"] * 10)))).wait()
         follower.note_leader(5)
-        for told in (7, 3):
-            move = follower.leaders_log_start(told)
-            assert (move is not None) == (told == 7)
+        for offset in (7, 3):
+            move = follower.leaders_log_start(offset)
+            assert (move is not None) == (offset == 7)
             await move_log_starts(follower.log_dir, [move] if move is not None else [])
             assert (follower.log_start_offset, follower.high_watermark) == (5, 5)
     filesystem.crash()
@@ -444,16 +444,16 @@ async def test_a_follower_keeps_its_copy_of_a_compacted_log_over_crashes(seed: i
             assert found == b"".join(sent[:done]), "what was answered is there, and nothing was made up"
             assert follower.log.epochs.below(offset) == epochs.below(follower.log_end_offset)
             while done < 7 * (life + 1):
-                some = sent[done : done + rng.randint(1, 5)]
-                records = memoryview(bytearray(b"".join(some)))
-                told = Compacted(epochs.since(follower.log_end_offset).below(offset))
-                await follower.expect_compacted(records, told)
+                chunk = sent[done : done + rng.randint(1, 5)]
+                records = memoryview(bytearray(b"".join(chunk)))
+                compacted = Compacted(epochs.since(follower.log_end_offset).below(offset))
+                await follower.expect_compacted(records, compacted)
                 await trio.sleep(rng.choice((0, 0, 5, 70)))
                 if rng.random() < 0.1:
                     break  # crash in between
                 begins_segment = rng.random() < 0.3
-                await follower.replicate(records, begins_segment=begins_segment, compacted=told).wait()
-                done += len(some)
+                await follower.replicate(records, begins_segment=begins_segment, compacted=compacted).wait()
+                done += len(chunk)
             if rng.random() < 0.3:
                 await store.close()
         filesystem.crash(rng)

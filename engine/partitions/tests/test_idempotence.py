@@ -11,13 +11,13 @@ from engine.api import Marker, Origin, Outcome, PartitionLog, PendingAppend
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.batches.markers import build_marker
 from engine.errors import InvalidRecord, OutOfOrderSequence, Overloaded, StorageError
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import CompressionType, FlushPolicy, LogConfig
 from engine.logs.producers.recovery import recover_producers
 from engine.logs.producers.snapshot import snapshot_offsets
 from engine.logs.recovery.checkpoints import read_checkpoint
 from engine.logs.recovery.recovery import LastKnown, open_log
 from engine.partitions.partition import Partition
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import NO_JOURNAL, NOW_MS, ORDERS, HeldPool, open_orders, options, read_all, running
 
 ROLLING = LogConfig(segment_size_bytes=400)

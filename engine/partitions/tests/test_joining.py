@@ -6,15 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 import trio.testing
 
-from engine.api import (
-    FIRST_PROTOCOL,
-    SECOND_PROTOCOL,
-    Marker,
-    Outcome,
-    PartitionLog,
-    PendingAppend,
-    TopicPartition,
-)
+from engine.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Marker, Outcome, PartitionLog, PendingAppend, TopicIdPartition
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.errors import (
     EngineError,
@@ -26,10 +18,10 @@ from engine.errors import (
     Overloaded,
     UnknownPartition,
 )
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import NOW_MS, ORDERS, open_orders, options, read_committed, running
 
 FIRST = pytest.mark.parametrize("protocol", [FIRST_PROTOCOL])
@@ -37,8 +29,8 @@ BOTH = pytest.mark.parametrize("protocol", [FIRST_PROTOCOL, SECOND_PROTOCOL])
 
 
 @dataclass
-class Permit:
-    """A fake `Permission` that the test settles."""
+class FakeVerification:
+    """A fake `VerificationFuture` that the test settles."""
 
     is_settled: bool = False
     refusal: EngineError | None = None
@@ -59,13 +51,13 @@ class Asked:
 
     protocol: int
     is_enforced: bool = True
-    permits: list[Permit] = field(default_factory=list)
-    partitions: list[TopicPartition] = field(default_factory=list)
+    futures: list[FakeVerification] = field(default_factory=list)
+    partitions: list[TopicIdPartition] = field(default_factory=list)
 
-    def ask(self, partition: TopicPartition) -> Permit:
+    def ask(self, partition: TopicIdPartition) -> FakeVerification:
         self.partitions.append(partition)
-        self.permits.append(Permit())
-        return self.permits[-1]
+        self.futures.append(FakeVerification())
+        return self.futures[-1]
 
 
 def send(log: PartitionLog, asked: Asked | None, producer: tuple[int, int, int], size: int = 1) -> PendingAppend:
@@ -77,7 +69,7 @@ def send(log: PartitionLog, asked: Asked | None, producer: tuple[int, int, int],
 
 async def begin(log: PartitionLog, asked: Asked, producer: tuple[int, int, int]) -> int:
     pending = send(log, asked, producer)
-    asked.permits[-1].settle()
+    asked.futures[-1].settle()
     return (await pending.wait()).base_offset
 
 
@@ -107,11 +99,11 @@ async def test_later_batches_of_a_transaction_wait_behind_the_first_and_keep_the
         log, asked = await open_orders(store), Asked(protocol)
         pending = [send(log, asked, (7, 0, sequence)) for sequence in range(5)]
         assert asked.partitions == [log.partition] * 5
-        for permit in reversed(asked.permits[1:]):
-            permit.settle()
+        for future in reversed(asked.futures[1:]):
+            future.settle()
         await trio.testing.wait_all_tasks_blocked()
         assert (log.log_end_offset, [one.is_settled for one in pending]) == (0, [False] * 5)
-        asked.permits[0].settle()
+        asked.futures[0].settle()
         assert [await outcome_of(one) for one in pending] == [0, 1, 2, 3, 4]
 
 
@@ -121,7 +113,7 @@ async def test_the_coordinator_is_not_asked_again_after_a_transaction_has_begun(
         log, asked = await open_orders(store), Asked(protocol)
         await begin(log, asked, (7, 0, 0))
         assert await outcome_of(send(log, asked, (7, 0, 1))) == 1
-        assert len(asked.permits) == 1
+        assert len(asked.futures) == 1
 
 
 async def test_the_coordinator_is_not_asked_about_a_batch_outside_a_transaction() -> None:
@@ -129,7 +121,7 @@ async def test_the_coordinator_is_not_asked_about_a_batch_outside_a_transaction(
         log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
         batch = build_batch([Record(b"k", b"v", NOW_MS)], producer=(7, 0, 0))
         assert await outcome_of(log.append(memoryview(batch), acks=-1, joining=asked)) == 0
-        assert asked.permits == []
+        assert asked.futures == []
 
 
 @BOTH
@@ -140,7 +132,7 @@ async def test_batches_of_other_producers_pass_a_batch_that_waits_for_verificati
         assert await begin(log, asked, (8, 0, 0)) == 0
         batch = build_batch([Record(b"k", b"v", NOW_MS)])
         assert await outcome_of(log.append(memoryview(batch), acks=-1)) == 1
-        asked.permits[0].settle()
+        asked.futures[0].settle()
         assert await outcome_of(waiting) == 2
 
 
@@ -151,9 +143,9 @@ async def test_batches_behind_a_refused_first_batch_are_refused_until_it_is_sent
         log, asked = await open_orders(store), Asked(protocol)
         first, second = (send(log, asked, (7, 0, sequence)) for sequence in range(2))
         refusal = NotEnoughReplicas("its coordinator is away")
-        asked.permits[0].settle(refusal)
+        asked.futures[0].settle(refusal)
         assert await outcome_of(first) is refusal
-        asked.permits[1].settle()
+        asked.futures[1].settle()
         assert isinstance(await outcome_of(second), OutOfOrderSequence)
         assert log.log_end_offset == 0
         assert await begin(log, asked, (7, 0, 0)) == 0
@@ -167,7 +159,7 @@ async def test_an_older_epoch_is_told_before_anybody_is_asked(protocol: int) -> 
         await begin(log, asked, (7, 3, 0))
         with pytest.raises(InvalidProducerEpoch):
             send(log, asked, (7, 2, 0))
-        assert len(asked.permits) == 1
+        assert len(asked.futures) == 1
 
 
 async def test_stale_verification_aba() -> None:
@@ -176,7 +168,7 @@ async def test_stale_verification_aba() -> None:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         late = send(log, asked, (7, 0, 0))
         await end(log, FIRST_PROTOCOL, outcome=Outcome.ABORT)
-        asked.permits[0].settle()
+        asked.futures[0].settle()
         assert isinstance(await outcome_of(late), InvalidTxnState)
         assert log.last_stable_offset == log.log_end_offset == 1
 
@@ -187,7 +179,7 @@ async def test_a_producer_fenced_during_verification_gets_invalid_producer_epoch
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         late = send(log, asked, (7, 0, 0))
         await end(log, FIRST_PROTOCOL, epoch=1, outcome=Outcome.ABORT)
-        asked.permits[0].settle()
+        asked.futures[0].settle()
         assert isinstance(await outcome_of(late), InvalidProducerEpoch)
 
 
@@ -203,7 +195,7 @@ async def test_permission_for_one_transaction_is_none_for_the_next() -> None:
         batch = build_batch([Record(b"k", b"1", NOW_MS)], attributes=TRANSACTIONAL_BIT, producer=(7, 0, 1))
         await log.append(memoryview(batch), acks=-1).wait()
         await end(log, FIRST_PROTOCOL)
-        asked.permits[-1].settle()
+        asked.futures[-1].settle()
         assert isinstance(await outcome_of(late), InvalidTxnState)
         assert log.last_stable_offset == log.log_end_offset
 
@@ -235,7 +227,7 @@ async def test_late_produce_of_ended_transaction() -> None:
         await begin(log, asked, (7, 6, 0))
         with pytest.raises(InvalidProducerEpoch):
             send(log, late, (7, 5, 2))
-        assert late.permits == []
+        assert late.futures == []
         assert await values(log) == [b"0", b"1"]
 
 
@@ -246,7 +238,7 @@ async def test_the_end_of_the_transaction_before_does_not_take_permission_from_t
         await begin(log, asked, (7, 0, 0))
         following = send(log, asked, (7, 1, 0))
         await end(log, SECOND_PROTOCOL)
-        asked.permits[-1].settle()
+        asked.futures[-1].settle()
         assert await outcome_of(following) == 2
         assert await values(log) == [b"0"]
 
@@ -260,7 +252,7 @@ async def test_a_producer_that_is_not_known_begins_with_0_in_the_second_protocol
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         pending = send(log, asked, (7, 0, 3))
-        asked.permits[0].settle()
+        asked.futures[0].settle()
         assert isinstance(await outcome_of(pending), OutOfOrderSequence if is_refused else int)
 
 
@@ -281,7 +273,7 @@ async def test_a_partition_that_is_deleted_meanwhile(protocol: int) -> None:
         log, asked = await open_orders(store), Asked(protocol)
         waiting = send(log, asked, (7, 0, 0))
         await store.delete_partitions([ORDERS])
-        asked.permits[0].settle()
+        asked.futures[0].settle()
         assert isinstance(await outcome_of(waiting), UnknownPartition)
         assert used_bytes(store) == 0
 
@@ -304,7 +296,7 @@ async def test_batches_that_wait_for_verification_have_a_separate_queue_budget(p
         await store.wait_for_room()
         batch = build_batch([Record(b"k", bytes(900), NOW_MS)])
         assert await outcome_of(log.append(memoryview(batch), acks=-1)) == 0
-        asked.permits[0].settle(NotEnoughReplicas("x"))
+        asked.futures[0].settle(NotEnoughReplicas("x"))
         assert isinstance(await outcome_of(waiting), NotEnoughReplicas)
         assert used_bytes(store) == 0
         assert await begin(log, asked, (8, 0, 0)) == 1
@@ -318,8 +310,8 @@ async def test_records_are_examined_once_they_are_allowed(protocol: int) -> None
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store, config), Asked(protocol)
         pending = [send(log, asked, (7, 0, sequence)) for sequence in range(3)]
-        for permit in asked.permits:
-            permit.settle()
+        for future in asked.futures:
+            future.settle()
         assert [await outcome_of(one) for one in pending] == [0, 1, 2]
         assert used_bytes(store) == 0
 
@@ -334,7 +326,7 @@ async def test_a_first_protocol_marker_refuses_a_late_batch_of_the_second_protoc
         ending = log.end_transaction(Marker(7, 0, 0, Outcome.COMMIT, FIRST_PROTOCOL))
         late = send(log, asked, (7, 0, 1 - has_permission))
         await ending.wait()
-        asked.permits[-1].settle()
+        asked.futures[-1].settle()
         assert isinstance(await outcome_of(late), InvalidTxnState)
         assert log.last_stable_offset == log.log_end_offset
 
@@ -346,7 +338,7 @@ async def test_a_marker_that_is_written_again_takes_nothing_from_the_next_transa
         await end(log, SECOND_PROTOCOL)
         following = send(log, asked, (7, 1, 0))
         await end(log, SECOND_PROTOCOL)
-        asked.permits[-1].settle()
+        asked.futures[-1].settle()
         assert await outcome_of(following) == 3
 
 
@@ -357,13 +349,13 @@ async def test_an_unverified_batch_waits_behind_a_batch_that_waits_for_verificat
         first = send(log, asked, (7, 0, 0))
         believed = Asked(FIRST_PROTOCOL, is_enforced=False)
         second = send(log, believed, (7, 0, 1))
-        believed.permits[0].settle()
-        asked.permits[0].settle()
+        believed.futures[0].settle()
+        asked.futures[0].settle()
         assert [await outcome_of(first), await outcome_of(second)] == [0, 1]
         await end(log, FIRST_PROTOCOL)
         late = send(log, believed, (7, 0, 2))
         await end(log, FIRST_PROTOCOL)
-        believed.permits[-1].settle()
+        believed.futures[-1].settle()
         assert await outcome_of(late) == 4, "nobody looks whether its transaction is over"
 
 
@@ -378,7 +370,7 @@ async def test_a_producer_that_is_forgotten_meanwhile(protocol: int) -> None:
         following = send(log, asked, (7, epoch, 1 - epoch))
         assert isinstance(log, Partition)
         log.log.producers.expire(2**62)
-        asked.permits[-1].settle()
+        asked.futures[-1].settle()
         assert await outcome_of(following) == 2
 
 
@@ -389,10 +381,10 @@ async def test_nothing_passes_for_a_beginning_when_another_leadership_begins(pro
         first = send(log, asked, (7, 0, 0))
         assert isinstance(log, Partition)
         log.lead(LogConfig(), 1)
-        asked.permits[0].settle()
+        asked.futures[0].settle()
         assert isinstance(await outcome_of(first), NotLeaderOrFollower)
         second = send(log, asked, (7, 0, 1))
-        asked.permits[-1].settle()
+        asked.futures[-1].settle()
         assert isinstance(await outcome_of(second), OutOfOrderSequence)
         assert await begin(log, asked, (7, 0, 0)) == 0
 
@@ -403,7 +395,7 @@ async def test_a_refused_first_batch_is_remembered_until_the_second_expiry_of_pr
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         assert isinstance(log, Partition)
         refused = send(log, asked, (7, 0, 0))
-        asked.permits[0].settle(NotEnoughReplicas("its coordinator is away"))
+        asked.futures[0].settle(NotEnoughReplicas("its coordinator is away"))
         await outcome_of(refused)
         log.log.producers.expire(0)
         assert isinstance(await outcome_of(allowed(log, asked, (7, 0, 1))), OutOfOrderSequence)
@@ -413,5 +405,5 @@ async def test_a_refused_first_batch_is_remembered_until_the_second_expiry_of_pr
 
 def allowed(log: PartitionLog, asked: Asked, producer: tuple[int, int, int]) -> PendingAppend:
     pending = send(log, asked, producer)
-    asked.permits[-1].settle()
+    asked.futures[-1].settle()
     return pending

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import Isolation, OffsetAtTimestamp, OffsetSpec, TopicPartition
+from engine.api import Isolation, OffsetAtTimestamp, OffsetSpec, TopicIdPartition
 from engine.batches.batch import Codec, Record, has_right_crc
 from engine.errors import (
     EngineError,
@@ -19,8 +19,8 @@ from engine.errors import (
     StorageError,
     UnknownLeaderEpoch,
 )
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig, TimestampType
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import (
     MAX_BYTES,
     NO_JOURNAL,
@@ -80,7 +80,7 @@ async def test_l1_async_topics_acknowledge_written_and_sync_topics_synced_record
     filesystem = SimulatedFileSystem()
     async with running(filesystem, pool=pool) as store:
         fast = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC))
-        safe = await store.open_partition(TopicPartition(bytes(16), "payments", 0), LogConfig(), 0)
+        safe = await store.open_partition(TopicIdPartition(bytes(16), "payments", 0), LogConfig(), 0)
         pool.is_holding = True
         waiting = safe.append(memoryview(batch(b"b")), acks=-1)
         assert (await append(fast, b"a")).base_offset == 0
@@ -359,7 +359,7 @@ async def test_a_sync_that_fails_takes_no_answer_back_from_an_async_topic_beside
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         fast = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC))
-        safe = await store.open_partition(TopicPartition(bytes(16), "payments", 0), LogConfig(), 0)
+        safe = await store.open_partition(TopicIdPartition(bytes(16), "payments", 0), LogConfig(), 0)
         filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))
         answered, lost = [log.append(memoryview(batch(b"a")), acks=1) for log in (fast, safe)]
         assert (await answered.wait()).base_offset == 0

@@ -44,13 +44,13 @@ def test_appends_are_answered_as_the_high_watermark_passes_them() -> None:
     first, second, third = append(), append(), append()
     for one, last_offset in ((first, 0), (second, 2), (third, 3)):
         pending.add(one, result(last_offset), 0.0)
-    pending.settle(progress)
+    pending.settle_reached(progress)
     assert answered(first, second, third) == [None, None, None]
     progress.note_replica(1, 3)
-    pending.settle(progress)
+    pending.settle_reached(progress)
     assert answered(first, second, third) == [0, 2, None]
     progress.note_replica(1, 4)
-    pending.settle(progress)
+    pending.settle_reached(progress)
     assert answered(third) == [3]
     assert not pending
 
@@ -61,10 +61,10 @@ def test_a_duplicate_waits_for_its_original_by_its_own_acks() -> None:
     pending.add(original, result(1), 0.0)
     pending.add_duplicate(all_of_them, result(1), 0.0)
     pending.add_duplicate(leader_alone, result(1), 0.0)
-    pending.settle(progress)
+    pending.settle_reached(progress)
     assert answered(original, all_of_them, leader_alone) == [None, None, 1]
     progress.note_replica(1, 2)
-    pending.settle(progress)
+    pending.settle_reached(progress)
     assert answered(original, all_of_them) == [1, 1]
 
 
@@ -127,7 +127,7 @@ def test_appends_that_stop_waiting_are_forgotten_and_the_others_are_answered() -
     assert pending.waiting[::2] == (10, 90.0)
     assert len(pending) <= 20
     progress.note_replica(1, 100)
-    pending.settle(progress)
+    pending.settle_reached(progress)
     assert answered(*appends[90:]) == [*range(90, 100)]
     assert len(pending) == 0
 

@@ -7,7 +7,6 @@ import trio.testing
 from engine.api import Following, Isolation, Leadership
 from engine.batches.batch import Record, build_batch, parse_header
 from engine.errors import NotEnoughReplicas, NotLeaderOrFollower
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
@@ -16,6 +15,7 @@ from engine.replication.exchange import FollowerFetch, LeaderReply
 from engine.replication.fetch_state import Append
 from engine.roles import ReplicaSet
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import NOW_MS, ORDERS, batch, bytes_of, read_all, running
 
 CONFIG = LogConfig()

@@ -27,7 +27,6 @@ from engine.errors import (
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CleanupPolicy, FlushPolicy, LogConfig
 from engine.logs.producers import state
 from engine.logs.segments.footer import footer_name, read_footer
@@ -36,6 +35,7 @@ from engine.logs.transactions.aborted import aborted_index_name
 from engine.offline.repair import repair
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import (
     NOW_MS,
     HeldPool,
@@ -57,7 +57,7 @@ COMPACT = LogConfig(
     delete_retention_ms=60_000,
     file_delete_delay_ms=1000,
 )
-NOBODY = -1, -1, -1
+NO_PRODUCER = -1, -1, -1
 
 
 def now_ms() -> int:
@@ -65,14 +65,19 @@ def now_ms() -> int:
 
 
 def send(
-    log: PartitionLog, value: bytes, producer: tuple[int, int, int] = NOBODY, *, key: bytes = b"k", plain: bool = False
+    log: PartitionLog,
+    value: bytes,
+    producer: tuple[int, int, int] = NO_PRODUCER,
+    *,
+    key: bytes = b"k",
+    plain: bool = False,
 ) -> PendingAppend:
-    attributes = 0 if plain or producer == NOBODY else TRANSACTIONAL_BIT
+    attributes = 0 if plain or producer == NO_PRODUCER else TRANSACTIONAL_BIT
     batch = build_batch([Record(key, value, NOW_MS)], attributes=attributes, producer=producer)
     return log.append(memoryview(batch), acks=-1)
 
 
-async def append(log: PartitionLog, value: bytes, producer: tuple[int, int, int] = NOBODY, **how: object) -> int:
+async def append(log: PartitionLog, value: bytes, producer: tuple[int, int, int] = NO_PRODUCER, **how: object) -> int:
     return (await send(log, value, producer, **how).wait()).base_offset  # type: ignore[arg-type]
 
 
@@ -290,8 +295,8 @@ async def test_a_footer_lists_the_aborted_transactions_of_its_segment() -> None:
         aborted = {(7, 0, 6), (7, 8, 14), (7, 16, 22), (7, 24, 26)}
         for one in sealed:
             touching = {each for each in aborted if each[1] < one.end_offset and each[2] >= one.base_offset}
-            told = read_footer(filesystem, DIRECTORY, one.base_offset).aborted
-            assert list(told) == sorted(touching)
+            listed = read_footer(filesystem, DIRECTORY, one.base_offset).aborted
+            assert list(listed) == sorted(touching)
         assert await values(log) == THERE
 
 
@@ -314,7 +319,7 @@ async def test_an_index_that_is_damaged(has_footer: bool) -> None:
             assert len(await log.offset_for_timestamp(0, Isolation.READ_UNCOMMITTED)) == 3
             await store.close()
         outcome = repair(filesystem, "/data")
-        assert outcome.left == []
+        assert outcome.unrepaired == []
         assert any(indexes[0] in line for line in outcome.done)
     async with running(filesystem) as store:
         log = await opened(store, SMALL, 2)

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import trio
 
-from engine.api import Leadership, Outcome, TopicPartition
+from engine.api import Leadership, Outcome, TopicIdPartition
 from engine.batches.batch import Record, build_batch
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.errors import CorruptMessage
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.log_dirs.local_starts import move_local_start
 from engine.log_dirs.log_starts import roll
@@ -23,10 +22,11 @@ from engine.logs.segments.segment import find_batch, segment_name, walk_headers
 from engine.logs.segments.sparse_index import START
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_transactions import COMPACT, DIRECTORY, SMALL, append, end, now_ms, opened, values
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.fake_tier import FakeTier
 from engine.tests.helpers import NOW_MS, ORDERS, options, running
 
-OTHER = TopicPartition(bytes(16), "payments", 0)
+OTHER = TopicIdPartition(bytes(16), "payments", 0)
 
 
 class HeldLook:
@@ -34,16 +34,16 @@ class HeldLook:
 
     def __init__(self, log: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
         self._run = log.log_dir.disk.run
-        self.begun, self._may_go_on = trio.Event(), trio.Event()
+        self.started, self._may_go_on = trio.Event(), trio.Event()
         monkeypatch.setattr(log.log_dir.disk, "run", self._hold)
 
     async def _hold(self, job: Callable[[], object]) -> object:
-        if "aborted_of" in repr(job) and not self.begun.is_set():
-            self.begun.set()
+        if "aborted_of" in repr(job) and not self.started.is_set():
+            self.started.set()
             await self._may_go_on.wait()
         return await self._run(job)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._may_go_on.set()
 
 
@@ -70,9 +70,9 @@ async def test_an_aborted_index_lookup_is_repeated_if_its_files_go_to_the_tier(m
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(consume)
-            await held.begun.wait()
+            await held.started.wait()
             await move_local_start(log.log_dir, log, log.log.segments[3].base_offset)
-            held.let_go()
+            held.release()
         assert seen == await values(log) == [b"there"], "neither now nor later: what was found is remembered"
 
 
@@ -105,10 +105,10 @@ async def test_an_aborted_index_lookup_is_repeated_if_its_segment_is_merged(monk
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(consume)
-            await held.begun.wait()
+            await held.started.wait()
             await trio.sleep(550)
             assert log.log.replacements == before + 1
-            held.let_go()
+            held.release()
         assert seen == await values(log, 14) == [b"there", b"there", b"last"]
 
 

@@ -6,17 +6,17 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import UnknownPartition
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.waiters import Waiter, Watched
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import append, open_orders, running
 
 
 async def test_a_waiter_is_woken_once_for_several_changes_and_returns_the_changed_partitions() -> None:
     async with running(SimulatedFileSystem()) as store:
-        logs = [await store.open_partition(TopicPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(5)]
+        logs = [await store.open_partition(TopicIdPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(5)]
         waiter = store.new_waiter()
         for log in logs:
             waiter.watch(log)
@@ -76,7 +76,7 @@ async def test_a_change_among_many_watched_partitions_returns_that_partition_alo
         waiter = store.new_waiter()
         logs = []
         for number in range(1000):
-            logs.append(await store.open_partition(TopicPartition(bytes(16), "t", number), LogConfig(), 0))
+            logs.append(await store.open_partition(TopicIdPartition(bytes(16), "t", number), LogConfig(), 0))
             waiter.watch(logs[-1])
         waiter.take_changed()
         await append(logs[500], b"a")
@@ -124,13 +124,13 @@ class ModelWaiter:
 async def test_waiters_return_every_change_under_any_order_of_operations(seed: int) -> None:
     rng = random.Random(seed)
     async with running(SimulatedFileSystem()) as store:
-        logs = [await store.open_partition(TopicPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(4)]
+        logs = [await store.open_partition(TopicIdPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(4)]
         waiters = [CountingWaiter() for _ in range(5)]
         models = [ModelWaiter() for _ in waiters]
         takes = 0
         for _ in range(400):
-            number, which = rng.randrange(len(logs)), rng.randrange(len(waiters))
-            waiter, model = waiters[which], models[which]
+            number, waiter_number = rng.randrange(len(logs)), rng.randrange(len(waiters))
+            waiter, model = waiters[waiter_number], models[waiter_number]
             match rng.choice(["change", "change", "watch", "unwatch", "take", "close"]):
                 case "change":
                     logs[number].announce_change()
@@ -150,5 +150,5 @@ async def test_waiters_return_every_change_under_any_order_of_operations(seed: i
                     model.changed = []
                 case _ if rng.random() < 0.2:
                     waiter.close()
-                    models[which] = ModelWaiter()
+                    models[waiter_number] = ModelWaiter()
         assert takes > 20

@@ -7,10 +7,10 @@ import pytest
 
 from engine.batches.batch import stamp
 from engine.files.filesystem import File
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.logs.recovery.epochs import EpochStart
 from engine.logs.recovery.loading import READ_AHEAD_BYTES, Part
 from engine.reading.reader import _load
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.fake_tier import ColdFile
 from engine.tests.helpers import batch
 

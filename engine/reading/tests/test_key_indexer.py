@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from engine.api import PartitionLog
 from engine.batches.batch import Codec, Record, build_batch, seal_batch
 from engine.errors import CorruptMessage, UnknownPartition
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.index import keys
 from engine.index.keys import hash_of
 from engine.index.rows import KEY, KEYS_TO, following, partition_key, read_offset
-from engine.index.simulated_store import SimulatedIndexStore
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.recovery.loading import Part
 from engine.logs.segments.position import LogPosition
@@ -25,6 +23,8 @@ from engine.logs.segments.segment import Segment
 from engine.reading import key_indexer as key_index
 from engine.reading import search
 from engine.reading.reader import LogReader
+from engine.testing.simulated_disk import SimulatedFileSystem
+from engine.testing.simulated_index import SimulatedIndexStore
 from engine.tests.helpers import ORDERS, HeldPool, compressed_batch, offsets_for_key, open_orders, options, running
 
 CONFIG = LogConfig(segment_size_bytes=400, index_keys=True)

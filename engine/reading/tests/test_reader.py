@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.api import Isolation, Leadership, TopicPartition
+from engine.api import Isolation, Leadership, TopicIdPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import CorruptMessage, NotLoaded, OffsetOutOfRange
 from engine.files.filesystem import PosixFileSystem
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.index.rows import ENTRY, entry_pair, following, partition_key, read_entry
-from engine.index.simulated_store import SimulatedIndexStore
 from engine.index.stored_index import StoredIndex
 from engine.log_config import LogConfig
 from engine.logs.log import FRESH_BYTES
 from engine.logs.segments.sparse_index import Entry
 from engine.partitions.partition import Partition
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
+from engine.testing.simulated_index import SimulatedIndexStore
 from engine.tests.helpers import (
     MAX_BYTES,
     ORDERS,
@@ -177,8 +177,8 @@ async def test_a_wrong_entry_does_not_hide_a_timestamp() -> None:
         assert len(problems) == 1
 
 
-def partition(number: int) -> TopicPartition:
-    return TopicPartition(bytes(16), "many", number)
+def partition(number: int) -> TopicIdPartition:
+    return TopicIdPartition(bytes(16), "many", number)
 
 
 def open_segments(path: Path) -> int:
@@ -277,7 +277,7 @@ async def test_few_indexes_are_dense_at_once(monkeypatch: pytest.MonkeyPatch) ->
     async with running(SimulatedFileSystem(), bounds) as store:
         logs = []
         for number in range(4):
-            log = await store.open_partition(TopicPartition(ORDERS.topic_id, "orders", number), config, 0)
+            log = await store.open_partition(TopicIdPartition(ORDERS.topic_id, "orders", number), config, 0)
             assert isinstance(log, Partition)
             logs.append(log)
         for _ in range(20):

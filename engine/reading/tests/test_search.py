@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from engine.api import FoundRecord, PartitionLog, RecordFilter
 from engine.batches.batch import HEADER_SIZE_BYTES, Record, RecordHeader, build_batch, parse_header, walk_records
 from engine.errors import CorruptMessage, UnknownPartition
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.reading import search
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import NOW_MS, ORDERS, found, open_orders, running
 
 CONFIG = LogConfig(segment_size_bytes=500)

@@ -70,13 +70,13 @@ def test_a_damaged_log_restarts_the_copy_if_its_leader_starts_above_the_asked_of
     machine = FetchState(6, log)
     asked = asked_by(machine, log)
     assert machine.answered(asked, LeaderReply(error=OffsetOutOfRange("gone")), log) == AskEnds()
-    assert machine.told(95, 200, log) == Restart(95)
+    assert machine.ends_received(95, 200, log) == Restart(95)
 
 
 def test_a_damaged_log_that_diverges_below_its_high_watermark_fails_and_is_not_discarded() -> None:
     log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
     assert isinstance(parted(FetchState(6, log), log, EpochEnd(5, 80)), Fail)
-    assert FetchState(6, log).told(0, 95, log) == Restart(0)
+    assert FetchState(6, log).ends_received(0, 95, log) == Restart(0)
 
 
 def test_late_response() -> None:
@@ -166,7 +166,7 @@ def test_a_divergence_below_the_local_start_restarts_the_copy() -> None:
         machine = FetchState(6, log)
         answer = LeaderReply(log_start_offset=2, diverging=EpochEnd(4, diverging_at))
         assert machine.answered(asked_by(machine, log), answer, log) == action
-    assert asked_ends(log).told(2, 7, log) == Restart(2)
+    assert asked_ends(log).ends_received(2, 7, log) == Restart(2)
 
 
 def asked_ends(log: LogState) -> FetchState:
@@ -196,17 +196,17 @@ def test_a_log_that_loses_replacing_records_to_an_unclean_election_restarts_the_
 
 def test_a_log_that_ends_before_its_replacing_records_restarts_after_an_unclean_election() -> None:
     """The log is an incomplete copy of a log that an unclean election has given up since."""
-    log, told = log_of((2, 0), end=10)._replace(replaced_to=11, replaced_in=4), Compacted(swaps=0)
-    assert not taken(FetchState(7, log, unclean_since=5), log, told)
-    assert taken(FetchState(7, log, unclean_since=4), log, told)
-    assert taken(FetchState(7, log), log, told)
+    log, compacted = log_of((2, 0), end=10)._replace(replaced_to=11, replaced_in=4), Compacted(swaps=0)
+    assert not taken(FetchState(7, log, unclean_since=5), log, compacted)
+    assert taken(FetchState(7, log, unclean_since=4), log, compacted)
+    assert taken(FetchState(7, log), log, compacted)
     whole = log._replace(replaced_to=10)
-    assert taken(FetchState(7, whole, unclean_since=5), whole, told)
+    assert taken(FetchState(7, whole, unclean_since=5), whole, compacted)
 
 
-def taken(machine: FetchState, log: LogState, told: Compacted) -> bool:
+def taken(machine: FetchState, log: LogState, compacted: Compacted) -> bool:
     """Whether the fetched records are appended; otherwise the follower re-replicates from scratch."""
-    action = machine.answered(asked_by(machine, log), LeaderReply(9, 2, compacted=told), log)
+    action = machine.answered(asked_by(machine, log), LeaderReply(9, 2, compacted=compacted), log)
     machine.done()
     assert action in (Append(9, 2), Restart(2))
     return isinstance(action, Append)
@@ -287,7 +287,7 @@ def test_out_of_range(start: int, end: int, expected: object) -> None:
     log = log_of((4, 0), end=100, start=20)
     machine = FetchState(6, log)
     assert machine.answered(asked_by(machine, log), LeaderReply(error=OffsetOutOfRange()), log) == AskEnds()
-    assert machine.told(start, end, log) == expected
+    assert machine.ends_received(start, end, log) == expected
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,9 @@ class ProgressMachine(RuleBasedStateMachine):
     @rule(begins=st.booleans(), ends_which=st.none() | st.integers(0, 3))
     def write_transactions(self, begins: bool, ends_which: int | None) -> None:
         """A batch with which a transaction begins, a marker that ends one, or both."""
-        begun, ended, offset = list[LogPosition](), list[tuple[int, int]](), self.ends[-1]
+        started, ended, offset = list[LogPosition](), list[tuple[int, int]](), self.ends[-1]
         if begins:
-            begun.append(at(offset) if offset else START)
+            started.append(at(offset) if offset else START)
             self.open.append(offset)
             self.ends.append(offset + 1)
         if ends_which is not None and self.open:
@@ -77,7 +77,7 @@ class ProgressMachine(RuleBasedStateMachine):
             ended.append((first_offset, marker))
             self.ended[first_offset] = marker
             self.ends.append(marker + 1)
-        self.progress.note_transactions(begun, ended)
+        self.progress.note_transactions(started, ended)
         self.progress.note_written(at(self.ends[-1]), [at(one) for one in self.ends if one > offset])
 
     @rule(data=st.data())

@@ -366,8 +366,8 @@ def test_earlier_fetches_of_a_suspect_replica_do_not_count(*, is_in_sync: bool) 
     leading.fetch(3, 100)
     leading.fetch(2, 100)
     assert leading.high_watermark == 100
-    told = committed(2, {1, 3})._replace(marked=frozenset({2}), state_version=1)
-    leading.replicas.learn(told, 0)
+    update = committed(2, {1, 3})._replace(marked=frozenset({2}), state_version=1)
+    leading.replicas.learn(update, 0)
     assert leading.replicas.propose(0) is None
     leading.write(5)
     leading.fetch(3, 105)
@@ -381,22 +381,22 @@ def test_earlier_fetches_of_a_suspect_replica_do_not_count(*, is_in_sync: bool) 
 def test_a_suspect_replica_counts_again_with_a_later_fetch() -> None:
     """A Fetch counts with later versions of the metadata, too, unless the state of the partition was written again."""
     leading = Leading((1, 3), high_watermark=90)
-    told = committed(2, {1, 3})._replace(marked=frozenset({2}), state_version=1)
-    leading.replicas.learn(told, 0)
+    update = committed(2, {1, 3})._replace(marked=frozenset({2}), state_version=1)
+    leading.replicas.learn(update, 0)
     leading.fetch(2, 100)
-    leading.replicas.learn(told._replace(version=3), 0)
+    leading.replicas.learn(update._replace(version=3), 0)
     assert leading.replicas.propose(0) == Proposal(3, frozenset({1, 2, 3}), {2: 20})
-    leading.replicas.learn(told._replace(version=4, state_version=2), 0)
+    leading.replicas.learn(update._replace(version=4, state_version=2), 0)
     assert leading.replicas.propose(0) is None
 
 
 def test_a_waiting_fetch_of_a_replica_that_became_suspect_raises_unknown_leader_epoch() -> None:
     leading = Leading((1, 2))
     leading.fetch(2, 100)
-    leading.replicas.check_heard(2)
+    leading.replicas.check_fetch_counts(2)
     leading.replicas.learn(committed(2, {1})._replace(marked=frozenset({2}), state_version=1), 0)
     with pytest.raises(UnknownLeaderEpoch):
-        leading.replicas.check_heard(2)
+        leading.replicas.check_fetch_counts(2)
 
 
 def test_an_isr_member_at_the_high_watermark_stays_though_it_is_behind_the_log_end() -> None:

@@ -50,8 +50,8 @@ def main() -> int:
         print(f"{COMMAND} {line}")
     for kind in sorted({*total.reported, *total.harmless}):
         print(f"  {kind}: {total.reported[kind]} reported, {total.harmless[kind]} without effect")
-    told = f"{total.reported.total()} reported, {total.harmless.total()} without effect"
-    line = f"{total.flips} bits flipped, {told}, {len(total.anomalies)} anomalies"
+    reported = f"{total.reported.total()} reported, {total.harmless.total()} without effect"
+    line = f"{total.flips} bits flipped, {reported}, {len(total.anomalies)} anomalies"
     print(f"{line}, {time.monotonic() - started_s:.0f} s")
     note_for_ledger(line)
     return int(bool(total.anomalies) or not total.flips)

@@ -54,9 +54,9 @@ async def examine(directory: Path, template: Template) -> Findings:
                 fatal=fatal,
             ) as store:
                 known = {one.partition.topic_id for one in template.partitions}
-                await store.strays.settle(fates(partial(_is_among, known), Fate.UNNAMED))
+                await store.strays.apply_fates(fates(partial(_is_among, known), Fate.UNNAMED))
                 for expected in template.partitions:
-                    await _look(store, expected, life, findings)
+                    await _inspect(store, expected, life, findings)
                 await trio.sleep(SCRUB_S + 1)
                 await store.close()
         except* StoreRefused as refused:
@@ -69,7 +69,7 @@ def _is_among(known: set[bytes], topic_id: bytes, _partition: int) -> bool:
     return topic_id in known
 
 
-async def _look(store: SegmentStore, expected: Expected, life: int, findings: Findings) -> None:
+async def _inspect(store: SegmentStore, expected: Expected, life: int, findings: Findings) -> None:
     try:
         log = await store.open_partition(expected.partition, CONFIG, life)
     except EngineError as error:

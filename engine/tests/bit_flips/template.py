@@ -10,7 +10,7 @@ from random import Random
 
 import trio
 
-from engine.api import PartitionLog, TopicPartition
+from engine.api import PartitionLog, TopicIdPartition
 from engine.batches.batch import Record, build_batch, parse_header
 from engine.files.filesystem import PosixFileSystem
 from engine.log_config import LogConfig
@@ -41,7 +41,7 @@ class StoredBatch:
 class Expected:
     """The expected content of a partition."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     start: int = 0
     batches: list[StoredBatch] = field(default_factory=list)
     sequence: int = 0
@@ -76,7 +76,7 @@ async def make_template(directory: Path, *, is_clean: bool, seed: int) -> Templa
     rng = Random(seed)
     working = directory / "working"
     partitions = [
-        Expected(TopicPartition(bytes([number + 1] * 16), f"topic{number}", number)) for number in range(PARTITIONS)
+        Expected(TopicIdPartition(bytes([number + 1] * 16), f"topic{number}", number)) for number in range(PARTITIONS)
     ]
     filesystem = PosixFileSystem()
     store_options = options(str(working), journal_slot_size_bytes=SLOT_SIZE_BYTES)

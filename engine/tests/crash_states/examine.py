@@ -50,7 +50,7 @@ class Asked:
 
 
 @dataclass
-class Examination:
+class Validation:
     """An examined image, with the operations since the image was made. `timelines`: they begin where those of the
     workload ended."""
 
@@ -60,20 +60,20 @@ class Examination:
 
 def examine(
     image: RecordingFileSystem, asked: Sequence[Asked], leader_epoch: int, seed: int, tier: FakeTier
-) -> Examination:
+) -> Validation:
     """Examine an image, and record the operations of the examination in it. `tier`: as it was at the crash. Raises
     Anomaly."""
     image.operations.clear()
-    done = Examination(image, [])
+    done = Validation(image, [])
     run_seeded(partial(_examine, done, asked, leader_epoch, seed, tier), seed)
     return done
 
 
-async def _examine(done: Examination, asked: Sequence[Asked], leader_epoch: int, seed: int, tier: FakeTier) -> None:
+async def _examine(done: Validation, asked: Sequence[Asked], leader_epoch: int, seed: int, tier: FakeTier) -> None:
     problems: list[str] = []
     known = {one.timeline.partition.topic_id for one in asked if not one.is_deleted}
     async with living(done.filesystem, seed, leader_epoch, problems, tier) as life:
-        await life.store.strays.settle(fates(lambda topic_id, _: topic_id in known))
+        await life.store.strays.apply_fates(fates(lambda topic_id, _: topic_id in known))
         for one in asked:
             done.timelines.append(await _check_opened(life, one))
         for timeline in done.timelines:
@@ -246,14 +246,14 @@ async def _check_committed(life: Life, timeline: Timeline) -> None:
     """Check that read_committed readers get all records of committed transactions, and none of aborted ones."""
     log = life.logs[timeline]
     committed, stable_offset = decided(timeline.content, log.high_watermark)
-    left = tuple(batch for batch in timeline.content if batch.next_offset > timeline.start)
+    remaining = tuple(batch for batch in timeline.content if batch.next_offset > timeline.start)
     if log.last_stable_offset != max(stable_offset, timeline.start):  # a transaction without records may be forgotten
-        committed, stable_offset = decided(left, log.high_watermark)
-    begun = resident_of(log).log.producers.open_transactions.values()
+        committed, stable_offset = decided(remaining, log.high_watermark)
+    first_offsets = resident_of(log).log.producers.open_transactions.values()
     local_start = resident_of(log).log.local_start_offset
-    if log.last_stable_offset == local_start > timeline.start and any(offset < local_start for offset in begun):
+    if log.last_stable_offset == local_start > timeline.start and any(offset < local_start for offset in first_offsets):
         return  # a truncation took its marker; segments in the tier keep the outcome that they were uploaded with
-    if log.last_stable_offset == timeline.start and any(offset < timeline.start for offset in begun):
+    if log.last_stable_offset == timeline.start and any(offset < timeline.start for offset in first_offsets):
         committed = frozenset()  # an async log has lost the records of a transaction that was open
     elif log.last_stable_offset != max(stable_offset, timeline.start):
         where = f"{timeline.partition.topic}-{timeline.partition.partition}"
@@ -261,11 +261,11 @@ async def _check_committed(life: Life, timeline: Timeline) -> None:
     expected = {offset for offset in committed if offset >= timeline.start}
     for size_bytes in (1, 1 << 20):
         seen = {one for one in await read_committed(log, timeline.start, size_bytes) if one >= timeline.start}
-        gone = expected - seen
+        missing = expected - seen
         if timeline.is_compacted:
-            gone -= _replaced(timeline, expected, resident_of(log).log.compacted_to)
-        if gone or seen - expected:
-            raise Anomaly(f"of what is committed {sorted(gone)} are missing, and {sorted(seen - expected)} are not")
+            missing -= _replaced(timeline, expected, resident_of(log).log.compacted_to)
+        if missing or seen - expected:
+            raise Anomaly(f"of what is committed {sorted(missing)} are missing, and {sorted(seen - expected)} are not")
 
 
 def _replaced(timeline: Timeline, committed: set[int], compacted_to: int) -> set[int]:

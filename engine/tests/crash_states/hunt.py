@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
 
-from engine.files.simulated_loss import Operation
-from engine.tests.crash_states.examine import Anomaly, Asked, Examination, examine
+from engine.testing.simulated_loss import Operation
+from engine.tests.crash_states.examine import Anomaly, Asked, Validation, examine
 from engine.tests.crash_states.images import Choice, choices, torn
 from engine.tests.crash_states.timeline import NEVER, NOTHING, RecordingFileSystem, Timeline
 from engine.tests.crash_states.workload import Workload, run
@@ -71,7 +71,7 @@ def hunt(seed: int, *, share: float = 1.0, only: tuple[int, int] | None = None, 
     try:
         workload = run(seed)
     except Exception as error:  # the workload asserts the answers that it gets
-        found.anomalies.append(f"--workload {seed}: {_told(error)}")
+        found.anomalies.append(f"--workload {seed}: {_description(error)}")
         return found
     operations = workload.filesystem.operations
     rng = Random(seed)
@@ -83,7 +83,7 @@ def hunt(seed: int, *, share: float = 1.0, only: tuple[int, int] | None = None, 
             break
         for number, end in enumerate(_ends(operations[:now], Random(seed * 1_000_003 + now))):
             if only is None or number == only[1]:
-                _look(found, workload, now, number, end)
+                _inspect(found, workload, now, number, end)
     return found
 
 
@@ -96,7 +96,7 @@ def _ends(operations: Sequence[Operation], rng: Random) -> Iterator[End]:
         yield End(operations, choice)
 
 
-def _look(found: Found, workload: Workload, now: int, number: int, end: End) -> None:
+def _inspect(found: Found, workload: Workload, now: int, number: int, end: End) -> None:
     image = end.image()
     done = now - end.is_half_done  # answers after the last write do not count if that write is half done
     asked = [one for timelines in workload.timelines for one in _asked(timelines, done, power_cut=end.loss is not None)]
@@ -109,12 +109,12 @@ def _look(found: Found, workload: Workload, now: int, number: int, end: End) -> 
         tier = workload.tier.as_of(now)
         examined = examine(image, asked, workload.leader_epoch, seed, tier)
         found.images += 1
-        _look_again(examined, end, workload.leader_epoch + 1, seed, tier)
+        _inspect_again(examined, end, workload.leader_epoch + 1, seed, tier)
     except Exception as error:  # any error is an anomaly, reported with its place
-        found.anomalies.append(f"{place}: {_told(error)}")
+        found.anomalies.append(f"{place}: {_description(error)}")
 
 
-def _told(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
@@ -129,7 +129,7 @@ def _asked(timelines: Sequence[Timeline], now: int, *, power_cut: bool) -> Itera
         yield Asked(current, current.legal(now, power_cut=power_cut), current.legal(now, power_cut=True))
 
 
-def _look_again(done: Examination, end: End, leader_epoch: int, seed: int, tier: FakeTier) -> None:
+def _inspect_again(done: Validation, end: End, leader_epoch: int, seed: int, tier: FakeTier) -> None:
     """Cut the power at a random operation of the first examination, and examine the image again."""
     rng = Random(seed + 1)
     operations = done.filesystem.operations
@@ -145,4 +145,4 @@ def _look_again(done: Examination, end: End, leader_epoch: int, seed: int, tier:
     try:
         examine(image, asked, leader_epoch, seed + 2, tier)
     except Exception as error:
-        raise Anomaly(f"second crash after {now} of {len(operations)} operations: {_told(error)}") from error
+        raise Anomaly(f"second crash after {now} of {len(operations)} operations: {_description(error)}") from error

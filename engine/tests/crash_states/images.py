@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from engine.files.simulated_disk import SimulatedFileSystem
-from engine.files.simulated_loss import Operation
+from engine.testing.simulated_disk import SimulatedFileSystem
+from engine.testing.simulated_loss import Operation
 
 LAST = -1
 

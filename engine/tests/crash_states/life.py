@@ -18,11 +18,11 @@ from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.batches.markers import build_marker
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.errors import EngineError
-from engine.files.simulated_disk import SimulatedPool
-from engine.index.simulated_store import SimulatedIndexStore
 from engine.log_config import CleanupPolicy, FlushPolicy, LogConfig
 from engine.options import StoreDeps, StoreOptions
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import SimulatedPool
+from engine.testing.simulated_index import SimulatedIndexStore
 from engine.tests.crash_states.timeline import Batch, Event, RecordingFileSystem, Timeline
 from engine.tests.crash_states.transactions import PRODUCERS
 from engine.tests.fake_tier import FakeTier

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.commit.appends import PartitionShare
 from engine.commit.journal_format import PAGE_SIZE_BYTES, Barrier, BarrierKind, barrier_frame
 from engine.commit.syncer import Syncer
-from engine.files.simulated_disk import SimulatedFileSystem
-from engine.files.simulated_loss import Operation
 from engine.index.stored_index import StoredIndex
+from engine.testing.simulated_disk import SimulatedFileSystem
+from engine.testing.simulated_loss import Operation
 from engine.tests.crash_states.hunt import hunt
 from engine.tests.crash_states.images import Choice, choices
 from engine.tests.crash_states.timeline import NEVER, Event, RecordingFileSystem, Timeline
@@ -79,7 +79,7 @@ def test_the_hunt_finds_index_entries_of_a_lost_tail(monkeypatch: pytest.MonkeyP
 
 
 def test_a_truncation_is_decided_when_its_barrier_is_durable() -> None:
-    partition = TopicPartition(b"t" * 16, "topic", 3)
+    partition = TopicIdPartition(b"t" * 16, "topic", 3)
     cut = Event((), 0, is_cut=True)
     filesystem = RecordingFileSystem(timelines=[Timeline(partition, False, 0, events=[cut])])
     filesystem.make_dir("/journal")

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from engine.api import Outcome, PendingAppend, TopicPartition
+from engine.api import Outcome, PendingAppend, TopicIdPartition
 from engine.commit.journal import DIRECTORY as JOURNAL
 from engine.commit.journal_format import PAGE_SIZE_BYTES, SLOT_ID_SIZE_BYTES, Barrier, BarrierKind, frames
-from engine.files.simulated_disk import SimulatedFileSystem
-from engine.files.simulated_loss import Operation
 from engine.logs.segments.swap import SWAP_SUFFIX
+from engine.testing.simulated_disk import SimulatedFileSystem
+from engine.testing.simulated_loss import Operation
 
 NEVER = 2**63 - 1
 
@@ -81,7 +81,7 @@ class Event:
 class Timeline:
     """The history of a partition over one or several runs of a broker. `before`: legal states until `opened_at`."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     is_async: bool
     opened_at: int
     content: Content = ()

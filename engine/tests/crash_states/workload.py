@@ -14,7 +14,7 @@ from random import Random
 
 import trio
 
-from engine.api import Outcome, PendingAppend, TopicPartition
+from engine.api import Outcome, PendingAppend, TopicIdPartition
 from engine.log_dirs.local_starts import move_local_start
 from engine.partitions.partition import Partition
 from engine.tests.crash_states.life import NOW_MS, RETENTION_MS, Life, living, run_seeded
@@ -52,7 +52,7 @@ def run(seed: int) -> Workload:
 
 def new_timeline(workload: Workload, number: int) -> Timeline:
     generation = len(workload.timelines[number])
-    partition = TopicPartition(bytes([number, generation] * 8), f"topic{number}", number)
+    partition = TopicIdPartition(bytes([number, generation] * 8), f"topic{number}", number)
     is_async = number == ASYNC_PARTITION
     timeline = Timeline(
         partition, is_async, len(workload.filesystem.operations), is_compacted=number == COMPACTED_PARTITION
@@ -92,7 +92,7 @@ class _Steps:
         self._rng = rng
 
     async def run(self) -> None:
-        await self._life.store.strays.settle(
+        await self._life.store.strays.apply_fates(
             fates(lambda topic_id, _: any(one[-1].partition.topic_id == topic_id for one in self._workload.timelines))
         )
         await self._life.open_all([timelines[-1] for timelines in self._workload.timelines])
@@ -171,7 +171,7 @@ class _Steps:
 
     async def _truncate(self) -> None:
         """Truncate one log, or several at once."""
-        offsets, events = dict[TopicPartition, int](), list[Event]()
+        offsets, events = dict[TopicIdPartition, int](), list[Event]()
         for timelines in self._rng.sample(self._workload.timelines, self._rng.choice((1, 2, PARTITIONS))):
             timeline = timelines[-1]
             first_offset = max(timeline.latest_start + 1, self._log(timeline).log.local_start_offset)
@@ -213,11 +213,11 @@ class _Steps:
     async def _vanish(self) -> None:
         """Let the metadata name no partition, and then all again, in another epoch: all records are there (RULES
         D3)."""
-        gone = [one[-1] for one in self._workload.timelines]
-        logs = [self._log(one) for one in gone]
+        timelines = [one[-1] for one in self._workload.timelines]
+        logs = [self._log(one) for one in timelines]
         if any(one.log.local_start_offset > one.log_start_offset for one in logs):
             return  # segments that only the tier has are read after the uploader has named them; there is none here
-        partitions, strays = [one.partition for one in gone], self._life.store.strays
+        partitions, strays = [one.partition for one in timelines], self._life.store.strays
         await strays.set_aside(partitions)
         self._workload.filesystem.look()
         if self._rng.random() < 0.5:
@@ -225,19 +225,19 @@ class _Steps:
         assert (await strays.put_back(partitions)).keys() == set(partitions)
         self._workload.leader_epoch += 1
         self._life.leader_epoch = self._workload.leader_epoch
-        await self._life.open_all(gone)
+        await self._life.open_all(timelines)
         self._workload.filesystem.look()
 
     async def _delete(self) -> None:
         """Delete one partition, or several at once, and create them again under the same names."""
-        doomed = [one[-1] for one in self._rng.sample(self._workload.timelines, self._rng.choice((1, 2, PARTITIONS)))]
-        for timeline in doomed:
+        deleted = [one[-1] for one in self._rng.sample(self._workload.timelines, self._rng.choice((1, 2, PARTITIONS)))]
+        for timeline in deleted:
             timeline.delete_asked_at = self._life.now
-        errors = await self._life.store.delete_partitions([one.partition for one in doomed])
-        assert errors == [None] * len(doomed)
-        for timeline in doomed:
+        errors = await self._life.store.delete_partitions([one.partition for one in deleted])
+        assert errors == [None] * len(deleted)
+        for timeline in deleted:
             timeline.delete_answered_at = self._life.now
-        await self._life.open_all([new_timeline(self._workload, one.partition.partition) for one in doomed])
+        await self._life.open_all([new_timeline(self._workload, one.partition.partition) for one in deleted])
 
 
 def _expired_to(log: Partition, content: Content, now_ms: int) -> int:

@@ -10,11 +10,10 @@ from typing import TypeVar
 import pytest
 import trio
 
-from engine.api import Isolation, OffsetSpec, PartitionLog, TopicPartition
+from engine.api import Isolation, OffsetSpec, PartitionLog, TopicIdPartition
 from engine.errors import StorageError, UnknownPartition
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import LoopPool
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs import log_starts
 from engine.log_dirs.local_starts import note_tiered
@@ -24,6 +23,7 @@ from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import following, stamped
 from engine.stats import Reason
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import MAX_BYTES, NOW_MS, ORDERS, batch, bytes_of, open_orders, options, read_all, running
 from engine.upkeep.retention_task import (
     SPACE_CHECK_INTERVAL_S,
@@ -127,9 +127,9 @@ async def test_segments_beyond_the_retention_size_are_removed() -> None:
         await fill(log, [NOW_MS] * 6)
         sizes = [filesystem.size(f"/data/orders-0/{base:020d}.log") for base in names(filesystem)]
         await trio.sleep(CHECK_S + 1)
-        left = [filesystem.size(f"/data/orders-0/{base:020d}.log") for base in names(filesystem)]
-        assert sum(left) >= 500 > sum(left[1:])
-        gone_bytes = sum(sizes) - sum(left)
+        remaining = [filesystem.size(f"/data/orders-0/{base:020d}.log") for base in names(filesystem)]
+        assert sum(remaining) >= 500 > sum(remaining[1:])
+        gone_bytes = sum(sizes) - sum(remaining)
         assert store.stats.removed_bytes == {Reason.SIZE: gone_bytes}
 
 
@@ -241,7 +241,7 @@ async def test_appends_while_many_logs_are_cut() -> None:
 
 
 async def _open(store: SegmentStore, number: int, config: LogConfig = HOURLY) -> PartitionLog:
-    return await store.open_partition(TopicPartition(ORDERS.topic_id, "orders", number), config, 0)
+    return await store.open_partition(TopicIdPartition(ORDERS.topic_id, "orders", number), config, 0)
 
 
 async def test_deletion_of_partitions_does_not_stop_the_retention_of_others() -> None:
@@ -251,7 +251,9 @@ async def test_deletion_of_partitions_does_not_stop_the_retention_of_others() ->
             await fill(await _open(store, number), [NOW_MS] * 3)
         clock.now_ms += 2 * HOUR_MS
         await trio.sleep(CHECK_S)
-        await store.delete_partitions([TopicPartition(ORDERS.topic_id, "orders", number) for number in range(0, 8, 2)])
+        await store.delete_partitions(
+            [TopicIdPartition(ORDERS.topic_id, "orders", number) for number in range(0, 8, 2)]
+        )
         await trio.sleep(CHECK_S)
         for number in range(1, 8, 2):
             assert names(filesystem, directory=f"/data/orders-{number}") == [6]
@@ -336,7 +338,7 @@ async def test_a_topic_created_again_under_its_name_keeps_its_segments(monkeypat
     async with running(filesystem) as store:
         await fill(await open_orders(store, HOURLY), [NOW_MS] * 3)
 
-        async def later(log_dir: LogDir, gone: Sequence[log_starts._Gone]) -> None:
+        async def later(log_dir: LogDir, gone: Sequence[log_starts._RemovedSegments]) -> None:
             await store.delete_partition(ORDERS)
             await store.open_partition(again, HOURLY, 0)
             await set_aside(log_dir, gone)
@@ -353,7 +355,7 @@ async def test_a_partition_deleted_before_its_retention_check_has_no_expired_seg
         assert isinstance(log, Partition)
         await fill(log, [NOW_MS] * 3)
         await store.delete_partition(ORDERS)
-        assert await RetentionTask(log.log_dir, RetentionOptions(), Clock())._seen(log.log) == []
+        assert await RetentionTask(log.log_dir, RetentionOptions(), Clock())._old_segments(log.log) == []
 
 
 async def test_deletion_of_a_partition_during_the_check_of_its_file_ages_raises_nothing(

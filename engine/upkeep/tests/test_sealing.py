@@ -9,11 +9,11 @@ import trio
 from engine.api import PartitionLog
 from engine.errors import CorruptMessage
 from engine.files.filesystem import replace_small
-from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.logs.segments.footer import Footer, encode, footer_name, read_footer
 from engine.offline.inspection import SegmentFile, partitions, segment_files, verify
 from engine.options import StoreOptions
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.tests.helpers import ORDERS, append, open_orders, options, read, running
 from engine.upkeep.sealing import SealingOptions
 

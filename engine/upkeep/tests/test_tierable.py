@@ -212,7 +212,7 @@ async def test_a_segment_removed_during_its_copy_is_not_logged_as_damaged(monkey
         async def delete(_read_bytes: int) -> None:
             await log.delete_records(segments[2].base_offset)
 
-        monkeypatch.setattr("engine.upkeep.tierable._in_between", delete)
+        monkeypatch.setattr("engine.upkeep.tierable._yield_to_loop", delete)
         with pytest.raises(StorageError, match="no sealed segment"):
             await found.copy(segments[1].base_offset)
         assert not broker.problems

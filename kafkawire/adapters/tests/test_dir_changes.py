@@ -16,7 +16,7 @@ from kafkawire.adapters.hosted import Opened, Vanished, identity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
     from engine.log_dirs.log_dir import LogDir
     from kafkawire.adapters.dir_changes import Change
 
@@ -35,11 +35,11 @@ def led(number: int = 0, epoch: int = 0, topic_id: int = 1) -> Opened:
 def queue(*changes: Change) -> DirChanges:
     made = DirChanges()
     for one in changes:
-        made.want(key_of(one), one)
+        made.queue(key_of(one), one)
     return made
 
 
-def key_of(change: Change) -> TopicPartition:
+def key_of(change: Change) -> TopicIdPartition:
     if isinstance(change, Opened):
         return change.key
     return identity(change.hosted if isinstance(change, Vanished) else change)
@@ -58,7 +58,7 @@ def test_a_taken_change_is_not_the_newest_after_a_newer_change_is_queued() -> No
     changes = queue(led(epoch=1))
     changes.take()
     assert changes.is_newest(KEY)
-    changes.want(KEY, led(epoch=2))
+    changes.queue(KEY, led(epoch=2))
     assert not changes.is_newest(KEY)
     assert changes.unapplied == {KEY: led(epoch=2)}
     changes.done()
@@ -92,7 +92,7 @@ def test_only_a_queued_opening_that_has_not_begun_is_dropped() -> None:
         assert not busy.drop(KEY)
     changes = queue(led())
     changes.take()
-    changes.want(KEY, led(epoch=1))
+    changes.queue(KEY, led(epoch=1))
     assert not changes.drop(KEY)
 
 
@@ -113,35 +113,35 @@ class Disk:
     """A log dir whose jobs end when the test lets them."""
 
     nursery: trio.Nursery
-    begun: list[Mapping[TopicPartition, Change]] = field(default_factory=list)
+    batches: list[Mapping[TopicIdPartition, Change]] = field(default_factory=list)
     late: list[float] = field(default_factory=list)
     may_end: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(0))
 
-    async def carry_out(self, _: DirWorker, batch: Mapping[TopicPartition, Change]) -> None:
-        self.begun.append(batch)
+    async def carry_out(self, _: DirWorker, batch: Mapping[TopicIdPartition, Change]) -> None:
+        self.batches.append(batch)
         await self.may_end.acquire()
 
     def worker(self) -> DirWorker:
         log_dir = cast("LogDir", SimpleNamespace(behind_since_s=None, disk=SimpleNamespace(path="/a")))
-        around = self.carry_out, self.nursery.start_soon, lambda _: self.late.append(trio.current_time())
-        return DirWorker(log_dir, *around, lambda: LAG_S)
+        callbacks = self.carry_out, self.nursery.start_soon, lambda _: self.late.append(trio.current_time())
+        return DirWorker(log_dir, *callbacks, lambda: LAG_S)
 
 
 async def test_a_worker_applies_batches_one_after_another_until_the_queue_is_empty() -> None:
     async with trio.open_nursery() as nursery:
         disk = Disk(nursery)
         worker = disk.worker()
-        worker.want(KEY, led())
+        worker.queue(KEY, led())
         await trio.testing.wait_all_tasks_blocked()
-        worker.want(KEY, led(epoch=1))
-        worker.want(KEY, led(epoch=2))
+        worker.queue(KEY, led(epoch=1))
+        worker.queue(KEY, led(epoch=2))
         for _ in range(2):
             assert worker.is_busy
             disk.may_end.release()
             await trio.testing.wait_all_tasks_blocked()
         await worker.until_idle()
         assert not worker.is_busy
-        assert disk.begun == [{KEY: led()}, {KEY: led(epoch=2)}]
+        assert disk.batches == [{KEY: led()}, {KEY: led(epoch=2)}]
 
 
 async def test_a_log_dir_is_late_when_it_has_finished_nothing_for_the_lag_time() -> None:
@@ -150,7 +150,7 @@ async def test_a_log_dir_is_late_when_it_has_finished_nothing_for_the_lag_time()
         disk = Disk(nursery)
         worker = disk.worker()
         for number in range(3 * BATCH_MAX):
-            worker.want(led(number).key, led(number))
+            worker.queue(led(number).key, led(number))
         await trio.sleep(2)
         worker.note_behind()
         assert worker.log_dir.behind_since_s == 0.0
@@ -174,7 +174,7 @@ async def test_a_log_dir_that_catches_up_in_time_is_not_late_afterwards() -> Non
         disk = Disk(nursery)
         worker = disk.worker()
         for _ in range(2):
-            worker.want(KEY, led())
+            worker.queue(KEY, led())
             await trio.sleep(2)
             worker.note_behind()
             worker.note_behind()

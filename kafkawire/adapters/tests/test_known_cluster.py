@@ -3,8 +3,8 @@
 import pytest
 
 from engine.errors import StoreRefused
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_dirs.layout import META, Identity, ensure_dir, write_identity
+from engine.testing.simulated_disk import SimulatedFileSystem
 from kafkawire.adapters.known_cluster import known_cluster_id
 
 

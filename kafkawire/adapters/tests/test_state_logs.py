@@ -9,8 +9,8 @@ from random import Random
 import pytest
 import trio
 
+from coordinator.api import Future
 from coordinator.state.log import (
-    PendingWrite,
     StateBatch,
     StateLog,
     StateLogFailed,
@@ -22,12 +22,12 @@ from coordinator.state.log import (
 from engine.api import Leadership
 from engine.batches.batch import Codec, Record, RecordHeader, build_batch, seal_batch
 from engine.batches.plain_batch import build_plain_batch
-from engine.files.simulated_disk import Fault, SimulatedFileSystem, SimulatedPool
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
 from engine.replica_log import NEVER
 from engine.store import SegmentStore
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem, SimulatedPool
 from engine.tests.helpers import NOW_MS, ORDERS, HeldPool, compressed_batch, open_orders, options, running
 from kafkawire.adapters.state_logs import EngineStateLogs
 from kafkawire.tests.turns import OtherTask
@@ -41,7 +41,7 @@ async def state_log(store: SegmentStore, config: LogConfig | None = None, leader
     return await logs.get(*ORDERS)
 
 
-async def settled(write: PendingWrite) -> int:
+async def settled(write: Future[int]) -> int:
     """Wait for the result of a write."""
     if not write.is_settled:
         event = trio.Event()
@@ -77,7 +77,7 @@ def records_of(part: StateSlice) -> list[StateRecord]:
     return [record for batch in part.batches if isinstance(batch, StateBatch) for record in batch.records]
 
 
-async def told(log: StateLog, offset: int) -> tuple[list[StateRecord], int, int]:
+async def read_slice(log: StateLog, offset: int) -> tuple[list[StateRecord], int, int]:
     part = await log.read(offset)
     return records_of(part), part.next_offset, part.leader_epoch
 
@@ -104,9 +104,9 @@ async def test_appended_records_are_read_back_in_order() -> None:
         assert await settled(log.append([A, B], NOW_MS)) == 2
         assert await settled(log.append([GONE], NOW_MS)) == 3
         assert log.end_offset == 3
-        assert await told(log, 0) == ([A, B, GONE], 3, 4)
-        assert await told(log, 1) == ([B, GONE], 3, 4)
-        assert await told(log, 3) == ([], 3, -1)
+        assert await read_slice(log, 0) == ([A, B, GONE], 3, 4)
+        assert await read_slice(log, 1) == ([B, GONE], 3, 4)
+        assert await read_slice(log, 3) == ([], 3, -1)
 
 
 async def test_a_log_that_is_compacted_comes_to_the_same() -> None:
@@ -151,7 +151,7 @@ async def test_an_append_succeeds_only_when_it_is_durable() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert not write.is_settled
         assert log.end_offset == 0
-        assert await told(log, 0) == ([], 0, -1)
+        assert await read_slice(log, 0) == ([], 0, -1)
         pool.release.set()
         await trio.testing.wait_all_tasks_blocked()
         assert calls == ["settled"]
@@ -211,8 +211,8 @@ async def test_control_batches_are_passed_over(monkeypatch: pytest.MonkeyPatch) 
         )  # as for the engine's own, which no client may write
         await append_stored(store, build_batch([Record(b"\0\0\0\1", bytes(6), NOW_MS)], attributes=1 << 5))
         monkeypatch.undo()
-        assert await told(log, 0) == ([A], 2, 0)
-        assert await told(log, 1) == ([], 2, 0)
+        assert await read_slice(log, 0) == ([A], 2, 0)
+        assert await read_slice(log, 1) == ([], 2, 0)
 
 
 @pytest.mark.parametrize("kind", ["write", "fdatasync"])
@@ -250,9 +250,9 @@ async def test_records_that_lie_fail_the_log() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await state_log(store)
         body = b"\xff" * 20
-        times, nobody = (NOW_MS, NOW_MS), (-1, -1, -1)
+        times, no_producer = (NOW_MS, NOW_MS), (-1, -1, -1)
         batch = seal_batch(
-            body, record_count=1, base_offset=0, leader_epoch=0, attributes=0, timestamps_ms=times, producer=nobody
+            body, record_count=1, base_offset=0, leader_epoch=0, attributes=0, timestamps_ms=times, producer=no_producer
         )
         await append_stored(store, batch)
         with pytest.raises(StateLogFailed):
@@ -280,10 +280,10 @@ async def test_c1_a_reopened_log_has_appends_in_flight_and_the_old_handle_fails(
         old = await logs.get(*ORDERS)
         pool.is_holding = True
         writes = [old.append([record], NOW_MS) for record in (A, B)]
-        given: list[StateLog] = []
+        loaded: list[StateLog] = []
 
         async def get() -> None:
-            given.append(await logs.get(*ORDERS))
+            loaded.append(await logs.get(*ORDERS))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(get)
@@ -291,10 +291,10 @@ async def test_c1_a_reopened_log_has_appends_in_flight_and_the_old_handle_fails(
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(StateLogFailed):
                 old.append([GONE], NOW_MS)
-            assert given == []
+            assert loaded == []
             pool.release.set()
         assert [write.result() for write in writes] == [1, 2]
-        first, second = given
+        first, second = loaded
         with pytest.raises(StateLogFailed):
             await first.read(0)
         assert await everything(second) == [A, B]
@@ -328,39 +328,39 @@ async def test_k26_a_log_loads_to_its_end_with_too_few_in_sync_replicas() -> Non
     async with running(SimulatedFileSystem()) as store:
         log = await taken_over(store, few=True)
         with trio.fail_after(1):
-            given = await EngineStateLogs(store).get(*ORDERS)
-        assert (given.end_offset, given.load_end_offset, given.takes_writes) == (0, 2, False)
-        assert await told(given, 0) == ([A, B], 2, 0)
-        assert given.holds(0, 2)
-        assert not given.holds(0, 3)
+            loaded = await EngineStateLogs(store).get(*ORDERS)
+        assert (loaded.end_offset, loaded.load_end_offset, loaded.takes_writes) == (0, 2, False)
+        assert await read_slice(loaded, 0) == ([A, B], 2, 0)
+        assert loaded.holds(0, 2)
+        assert not loaded.holds(0, 3)
         in_sync(log, 1, 2)
         log.fetched_by(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
-        assert (given.end_offset, given.load_end_offset, given.takes_writes) == (2, 2, True)
+        assert (loaded.end_offset, loaded.load_end_offset, loaded.takes_writes) == (2, 2, True)
 
 
 async def test_k26_a_log_with_enough_in_sync_is_given_when_the_high_watermark_is_there() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await taken_over(store, few=False)
-        given: list[StateLog] = []
+        loaded: list[StateLog] = []
 
         async def get() -> None:
-            given.append(await EngineStateLogs(store).get(*ORDERS))
+            loaded.append(await EngineStateLogs(store).get(*ORDERS))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(get)
             await trio.sleep(60)
-            assert not given
+            assert not loaded
             log.fetched_by(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
-        assert given[0].load_end_offset == given[0].end_offset == 2
+        assert loaded[0].load_end_offset == loaded[0].end_offset == 2
 
 
 async def test_k26_a_log_with_a_full_isr_loads_beyond_a_lagging_high_watermark() -> None:
     """A replica came back, and has not fetched yet."""
     async with running(SimulatedFileSystem()) as store:
         log = await taken_over(store, few=True)
-        given = await EngineStateLogs(store).get(*ORDERS)
+        loaded = await EngineStateLogs(store).get(*ORDERS)
         in_sync(log, 1, 2)
-        assert (given.end_offset, given.load_end_offset, given.takes_writes) == (0, 2, True)
+        assert (loaded.end_offset, loaded.load_end_offset, loaded.takes_writes) == (0, 2, True)
 
 
 async def test_k26_a_log_is_reopened_while_its_last_append_cannot_be_committed() -> None:
@@ -370,10 +370,10 @@ async def test_k26_a_log_is_reopened_while_its_last_append_cannot_be_committed()
         write = (await logs.get(*ORDERS)).append([GONE], NOW_MS)
         in_sync(log, 1)
         with trio.fail_after(5):
-            given = await logs.get(*ORDERS)
+            loaded = await logs.get(*ORDERS)
         assert not write.is_settled
-        assert (given.end_offset, given.load_end_offset) == (2, 3)
-        assert await told(given, 2) == ([GONE], 3, 1)
+        assert (loaded.end_offset, loaded.load_end_offset) == (2, 3)
+        assert await read_slice(loaded, 2) == ([GONE], 3, 1)
 
 
 async def test_c1_a_log_of_an_older_leader_epoch_raises_state_log_moved() -> None:

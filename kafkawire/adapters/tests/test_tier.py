@@ -77,73 +77,73 @@ def test_s3_credentials_may_come_from_environment_or_file(monkeypatch: pytest.Mo
 TIER = {"remote_log_storage_system_enable": "true", "tier_store": "s3://bucket"}
 
 
-async def refused(world: MemoryDeps) -> str:
+async def refused(deps: MemoryDeps) -> str:
     with pytest.RaisesGroup(StartError) as group:
-        async with open_broker(world, **TIER):
+        async with open_broker(deps, **TIER):
             raise AssertionError("it has started")
     return str(group.value.exceptions[0])
 
 
 async def test_a_store_that_refuses_stops_the_start() -> None:
-    world = MemoryDeps()
-    world.objects.fault = lambda _operation, _key: Fault(is_refused=True)
-    assert (await refused(world)).startswith("tier.store: the store refuses: put probe/")
+    deps = MemoryDeps()
+    deps.objects.fault = lambda _operation, _key: Fault(is_refused=True)
+    assert (await refused(deps)).startswith("tier.store: the store refuses: put probe/")
 
 
 async def test_a_store_that_two_leaders_cannot_share_stops_the_start() -> None:
-    world = MemoryDeps()
-    put = world.objects.put
+    deps = MemoryDeps()
+    put = deps.objects.put
 
-    async def whatever(key: str, content: Content, *, if_absent: bool = False) -> None:
+    async def put_unconditionally(key: str, content: Content, *, if_absent: bool = False) -> None:
         await put(key, content)
 
-    world.objects.put = whatever  # type: ignore[method-assign]
-    assert "ignores If-None-Match" in await refused(world)
+    deps.objects.put = put_unconditionally  # type: ignore[method-assign]
+    assert "ignores If-None-Match" in await refused(deps)
 
 
 async def test_a_store_that_is_away_does_not_stop_the_start() -> None:
-    world = MemoryDeps()
-    world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
-    async with open_broker(world, **TIER):
-        world.objects.fault = lambda _operation, _key: HEALTHY
-    assert world.objects.requests[Operation.PUT] == 1
+    deps = MemoryDeps()
+    deps.objects.fault = lambda _operation, _key: Fault(is_lost=True)
+    async with open_broker(deps, **TIER):
+        deps.objects.fault = lambda _operation, _key: HEALTHY
+    assert deps.objects.requests[Operation.PUT] == 1
 
 
 async def test_a_cache_that_cannot_be_made_stops_the_start() -> None:
-    world = MemoryDeps()
-    world.filesystem.open("/taken", create=True)
+    deps = MemoryDeps()
+    deps.filesystem.open("/taken", create=True)
     with pytest.RaisesGroup(pytest.RaisesExc(StartError, match=r"^tier\.cache\.dir: /taken/cache")):
-        async with open_broker(world, **TIER, tier_cache_dir="/taken/cache"):
+        async with open_broker(deps, **TIER, tier_cache_dir="/taken/cache"):
             raise AssertionError("it has started")
 
 
 async def test_a_tier_that_has_something_cannot_be_left() -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **TIER) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **TIER) as opened:
         await create_tiered(opened.connect(), "orders")
     elsewhere = {**TIER, "tier_store": "s3://other"}
     with pytest.RaisesGroup(pytest.RaisesExc(StartError, match="tier.store is s3://other, and the segments of")):
-        async with open_broker(world, **elsewhere):
+        async with open_broker(deps, **elsewhere):
             raise AssertionError("it has started")
     with pytest.RaisesGroup(
         pytest.RaisesExc(StartError, match=r"remote\.storage\.enable=true have to be deleted .*orders")
     ):
-        async with open_broker(world):
+        async with open_broker(deps):
             raise AssertionError("it has started")
-    async with open_broker(world, **TIER):
+    async with open_broker(deps, **TIER):
         pass
 
 
 async def test_a_tier_that_has_nothing_can_be_left() -> None:
-    world = MemoryDeps()
+    deps = MemoryDeps()
     for properties in (TIER, {**TIER, "tier_store": "s3://other"}, {}, TIER):
-        async with open_broker(world, **properties):
+        async with open_broker(deps, **properties):
             pass
 
 
 async def test_a_cluster_that_was_restored_elsewhere_does_not_start() -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **TIER) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **TIER) as opened:
         cluster_id = opened.broker.coordinator.image.cluster_id
-    await take_over(world.objects, "", cluster_id, 1, 0)
-    assert "the cluster was restored from there" in await refused(world)
+    await take_over(deps.objects, "", cluster_id, 1, 0)
+    assert "the cluster was restored from there" in await refused(deps)

@@ -7,7 +7,7 @@ import random
 import trio
 
 from coordinator.api import TierDeletion
-from kafkawire.adapters.tier_deletions import BACKOFF_MAX_MS, DeletionOptions, DeletionWorld, TierDeletions
+from kafkawire.adapters.tier_deletions import BACKOFF_MAX_MS, DeletionDeps, DeletionOptions, TierDeletions
 from kafkawire.config.tests.test_enforced import ask
 from kafkawire.config.tests.test_tier_enforced import SOON, TIER, create_tiered, segments, tiered
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -28,17 +28,17 @@ class Register:
     """A fake of the metadata store's list of pending deletions."""
 
     def __init__(self) -> None:
-        self.left = [DELETION]
+        self.deletions = [DELETION]
 
     async def claim(self, _url: str, *, is_used: bool) -> int:
         assert is_used
         return 0
 
     async def pending(self) -> list[TierDeletion]:
-        return list(self.left)
+        return list(self.deletions)
 
     async def done(self, deletion: TierDeletion) -> None:
-        self.left.remove(deletion)
+        self.deletions.remove(deletion)
 
 
 class Deleting:
@@ -48,12 +48,12 @@ class Deleting:
         self.store = MemoryStore(lambda: int(trio.current_time() * 1000))
         self.register = Register()
         self.problems: list[str] = []
-        self.deletions = self.begun()
+        self.deletions = self.new_deletions()
 
-    def begun(self) -> TierDeletions:
-        world = DeletionWorld(lambda: int(trio.current_time() * 1000), random.Random(1), self.problems.append)
+    def new_deletions(self) -> TierDeletions:
+        deps = DeletionDeps(lambda: int(trio.current_time() * 1000), random.Random(1), self.problems.append)
         identity, copies = Identity("lake/", "c", 0, ""), ClusterObjects(self.store, "lake/", "c")
-        return TierDeletions(self.store, identity, copies, self.register, DeletionOptions(1), world)
+        return TierDeletions(self.store, identity, copies, self.register, DeletionOptions(1), deps)
 
     def place(self, number: int) -> Place:
         return Place("lake/", "c", DELETION.topic_id, number)
@@ -69,31 +69,31 @@ class Deleting:
 async def test_an_object_that_arrives_after_the_deletion_is_deleted_too() -> None:
     deleting = Deleting()
     await deleting.fill("segment")
-    await deleting.deletions.look()
+    await deleting.deletions.try_due()
     assert not deleting.named("segment")
     await deleting.fill("late")
-    await deleting.deletions.look()
+    await deleting.deletions.try_due()
     assert deleting.named("late") == 3
-    assert deleting.register.left
+    assert deleting.register.deletions
     await trio.sleep(LATE_PUT_S)
-    await deleting.deletions.look()
+    await deleting.deletions.try_due()
     assert not deleting.named("late")
-    assert not deleting.register.left
+    assert not deleting.register.deletions
     requests = sum(deleting.store.requests.values())
-    await deleting.deletions.look()
+    await deleting.deletions.try_due()
     assert sum(deleting.store.requests.values()) == requests
 
 
 async def test_a_broker_that_stops_in_between_begins_again() -> None:
     deleting = Deleting()
-    await deleting.deletions.look()
+    await deleting.deletions.try_due()
     await trio.sleep(LATE_PUT_S)
-    later = deleting.begun()
-    await later.look()
-    assert deleting.register.left
+    later = deleting.new_deletions()
+    await later.try_due()
+    assert deleting.register.deletions
     await trio.sleep(LATE_PUT_S)
-    await later.look()
-    assert not deleting.register.left
+    await later.try_due()
+    assert not deleting.register.deletions
 
 
 async def test_a_deletion_waits_for_an_unreachable_store_and_logs_one_kind_of_problem() -> None:
@@ -101,12 +101,12 @@ async def test_a_deletion_waits_for_an_unreachable_store_and_logs_one_kind_of_pr
     await deleting.fill("segment")
     deleting.store.fault = lambda operation, _key: Fault(is_lost=operation is Operation.DELETE)
     for _ in range(3):
-        await deleting.deletions.look()
+        await deleting.deletions.try_due()
         await trio.sleep(BACKOFF_MAX_S)
     assert len({one.partition(":")[0] for one in deleting.problems}) == 1
     assert deleting.named("segment") == 3
     deleting.store.fault = lambda _operation, _key: HEALTHY
-    await deleting.deletions.look()
+    await deleting.deletions.try_due()
     assert not deleting.named("segment")
 
 
@@ -122,7 +122,7 @@ def refusing(deleting: Deleting, reason: str) -> None:
 
 
 async def other_filled(deleting: Deleting) -> None:
-    deleting.register.left.append(OTHER)
+    deleting.register.deletions.append(OTHER)
     await deleting.store.put(f"{Place('lake/', 'c', OTHER.topic_id, 0).prefix}of-another", Content.of(b"records"))
 
 
@@ -131,13 +131,13 @@ async def test_a_topic_that_the_tier_cannot_delete_delays_no_other() -> None:
     await deleting.fill("segment")
     await other_filled(deleting)
     refusing(deleting, "locked by a retention policy")
-    await deleting.deletions.look()
+    await deleting.deletions.try_due()
     assert deleting.named("segment") == 3
     assert not deleting.named("of-another")
     assert (deleting.deletions.failing, deleting.deletions.errors) == (1, 1)
     await trio.sleep(LATE_PUT_S)
-    await deleting.deletions.look()
-    assert deleting.register.left == [DELETION]
+    await deleting.deletions.try_due()
+    assert deleting.register.deletions == [DELETION]
 
 
 async def test_a_failing_topic_is_tried_with_a_backoff_of_its_own() -> None:
@@ -147,14 +147,14 @@ async def test_a_failing_topic_is_tried_with_a_backoff_of_its_own() -> None:
     tries: list[int] = []
     for _ in range(120):  # an hour of looks, 30 s apart
         before = deleting.deletions.errors
-        await deleting.deletions.look()
+        await deleting.deletions.try_due()
         tries.append(deleting.deletions.errors - before)
         await trio.sleep(30)
     assert tries[:16] == [1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]
     assert sum(tries[16:]) == 5
     deleting.store.fault = lambda _operation, _key: HEALTHY
     await trio.sleep(BACKOFF_MAX_S)
-    await deleting.deletions.look()
+    await deleting.deletions.try_due()
     assert not deleting.named("segment")
     assert deleting.deletions.failing == 0
 
@@ -164,44 +164,44 @@ async def test_a_failing_topic_is_told_once_per_change_of_reason() -> None:
     await deleting.fill("segment")
     for reason in ("locked", "locked", "access denied"):
         refusing(deleting, reason)
-        await deleting.deletions.look()
+        await deleting.deletions.try_due()
         await trio.sleep(BACKOFF_MAX_S)
     assert [reason in one for one, reason in zip(deleting.problems, ("locked", "denied"), strict=True)] == [True, True]
     assert all(f"orders ({DELETION.topic_id.hex()})" in one for one in deleting.problems)
 
 
 async def test_a_deleted_topic_of_a_broker_goes_and_others_stay() -> None:
-    world = MemoryDeps()
-    async with tiered(world) as (_, client):
+    deps = MemoryDeps()
+    async with tiered(deps) as (_, client):
         await create_tiered(client, "kept")
         await trio.sleep(5)
-        assert len(segments(world)) == 6
+        assert len(segments(deps)) == 6
         reply = await ask(client, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
         assert reply.responses[0].error_code == 0
         await trio.sleep(2)
-        assert not segments(world)
+        assert not segments(deps)
 
 
 async def test_a_topic_is_deleted_by_the_next_life() -> None:
-    world = MemoryDeps()
-    async with tiered(world) as (_, client):
+    deps = MemoryDeps()
+    async with tiered(deps) as (_, client):
         await trio.sleep(5)
-        world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
+        deps.objects.fault = lambda _operation, _key: Fault(is_lost=True)
         await ask(client, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
         await trio.sleep(100)
-        assert len(segments(world)) == 6
-    world.objects.fault = lambda _operation, _key: HEALTHY
-    async with open_broker(world, **TIER, **SOON):
+        assert len(segments(deps)) == 6
+    deps.objects.fault = lambda _operation, _key: HEALTHY
+    async with open_broker(deps, **TIER, **SOON):
         await trio.sleep(2)
-        assert not segments(world)
+        assert not segments(deps)
 
 
 async def test_wiped_metadata_store_deletes_nothing_from_the_bucket() -> None:
-    world = MemoryDeps()
-    async with tiered(world):
+    deps = MemoryDeps()
+    async with tiered(deps):
         await trio.sleep(5)
-        before = set(world.objects.objects)
-    wiped = MemoryDeps(objects=world.objects)
+        before = set(deps.objects.objects)
+    wiped = MemoryDeps(objects=deps.objects)
     async with open_broker(wiped, **TIER, **SOON):
         await trio.sleep(2 * LATE_PUT_S)
-        assert before <= set(world.objects.objects)
+        assert before <= set(deps.objects.objects)

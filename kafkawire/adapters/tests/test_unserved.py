@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.errors import LogsContradict, StorageError
 from kafkawire.adapters.unserved import FIRST_PAUSE_S, PAUSE_MAX_S, Unserved
 
-ONE = TopicPartition(bytes(16), "t", 0)
+ONE = TopicIdPartition(bytes(16), "t", 0)
 ERROR = StorageError("no room")
 
 
@@ -22,10 +22,10 @@ class Clock:
 
 def pause_s(unserved: Unserved[str], clock: Clock) -> float:
     """The seconds until the log is opened again."""
-    begun_s = clock.now_s
+    started_s = clock.now_s
     while not unserved.due():
         clock.now_s += 0.5
-    return clock.now_s - begun_s
+    return clock.now_s - started_s
 
 
 def test_pauses_grow_up_to_a_minute() -> None:

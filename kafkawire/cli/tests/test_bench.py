@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from engine.batches.batch import Codec, Record, build_batch, parse_header, walk_records
 from kafkawire.cli import main
-from kafkawire.cli.bench_produce import Writing, targets
-from kafkawire.cli.benchmarking import Found
+from kafkawire.cli.bench.measurement import BenchmarkResult
+from kafkawire.cli.bench.produce import Writing, targets
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.load import HEAD_SIZE_BYTES, LoadFailed
@@ -58,7 +58,7 @@ async def test_connections_share_the_partitions_of_their_brokers(fake: FakeRecor
         for leader, requests in found
     ]
     assert partitions == [("kafka-1", [0], 2), ("kafka-1", [2], 2), ("kafka-2", [1], 3), ("kafka-2", [1], 3)]
-    assert fake.asked(CreateTopicsRequest) == []
+    assert fake.requests_of(CreateTopicsRequest) == []
 
 
 async def test_few_records_need_few_connections_and_a_topic_is_made(fake: FakeRecords) -> None:
@@ -96,8 +96,8 @@ def test_a_refusal_is_found_in_a_reply(name: str, version: int) -> None:
     for code in (0, ErrorCode.MESSAGE_TOO_LARGE):
         row = PartitionProduceResponse(index=0, error_code=code)
         reply = ProduceResponse(responses=[TopicProduceResponse(name=name, partition_responses=[row])])
-        whole = response_header(ProduceRequest.API_KEY, version, 1) + b"".join(reply.encode(version))
-        head = whole[: HEAD_SIZE_BYTES - 4]
+        frame = response_header(ProduceRequest.API_KEY, version, 1) + b"".join(reply.encode(version))
+        head = frame[: HEAD_SIZE_BYTES - 4]
         if code:
             with pytest.raises(LoadFailed, match=f"topic {name}: MESSAGE_TOO_LARGE"):
                 requests.check(head)
@@ -111,11 +111,11 @@ def test_a_topic_is_read_to_its_end(fake: FakeRecords) -> None:
             fake.store("orders", partition, build_batch([Record(value=bytes(100))] * count))
     result = run(fake, "consume", "orders", "--connections", "2", "-o", "json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert (told["topic"], told["records"]) == ("orders", 18)
-    assert told["bytes"] == sum(len(batch) for batches in fake.batches.values() for batch in batches)
-    assert told["requests"] == 2
-    assert 0 < told["latency_ms"]["p50"] <= told["latency_ms"]["max"]
+    document = json.loads(result.stdout)
+    assert (document["topic"], document["records"]) == ("orders", 18)
+    assert document["bytes"] == sum(len(batch) for batches in fake.batches.values() for batch in batches)
+    assert document["requests"] == 2
+    assert 0 < document["latency_ms"]["p50"] <= document["latency_ms"]["max"]
 
 
 def test_consume_with_a_record_count_reads_at_least_that_many_records(fake: FakeRecords) -> None:
@@ -147,7 +147,7 @@ def test_bench_refuses_acks_0_and_a_zero_duration_without_a_request(fake: FakeRe
 
 
 def test_rates() -> None:
-    document = Found(1000, 2_000_000, 0.5, [0.001, 0.002, 0.003]).document()
+    document = BenchmarkResult(1000, 2_000_000, 0.5, [0.001, 0.002, 0.003]).document()
     assert (document["records_per_s"], document["mb_per_s"], document["requests"]) == (2000, 4, 3)
     assert document["latency_ms"] == {"p50": 2, "p99": 3, "p99.9": 3, "max": 3}
-    assert not math.isnan(Found(0, 0, 0.0, []).document()["mb_per_s"])
+    assert not math.isnan(BenchmarkResult(0, 0, 0.0, []).document()["mb_per_s"])

@@ -9,8 +9,9 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from kafkawire.cli import broker_reports, main
-from kafkawire.cli.cluster_command import ask
+from kafkawire.cli import main
+from kafkawire.cli.brokers import reports
+from kafkawire.cli.common.cluster_command import ask
 from kafkawire.client.tests.fake_admin import BROKER, FakeAdmin
 from kafkawire.client.tests.fake_cluster import FakeLog
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
@@ -158,13 +159,13 @@ def test_brokers_have_to_be_named(fake: FakeAdmin, arguments: tuple[str, ...]) -
 
 async def test_a_broker_that_died_is_shown_as_fenced_by_our_own_cluster() -> None:
     async with open_cluster() as (cluster, _):
-        connect_memory = cluster.world(1).surroundings().connect
+        connect_memory = cluster.deps_of(1).start_deps().connect
 
         async def connect(address: Address) -> trio.abc.Stream:
             return await connect_memory(*address)
 
         async def fenced() -> list[tuple[int, bool]]:
-            report = await ask(broker_reports.report_list, f"memory:{FIRST_PORT + 1}", 30.0, connect)
+            report = await ask(reports.report_list, f"memory:{FIRST_PORT + 1}", 30.0, connect)
             document: Any = report.document
             return [(one["broker"], one["fenced"]) for one in document]
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from engine.batches.batch import Record, build_batch
 from kafkawire.cli import main
-from kafkawire.cli.demonstration import LOG_NAME, RECORDS, demonstrate, start_broker
+from kafkawire.cli.demo.demonstration import LOG_NAME, RECORDS, demonstrate, start_broker
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Address
 from kafkawire.client.errors import CannotConnect, ClientError
@@ -85,10 +85,10 @@ async def test_without_a_broker_one_is_started() -> None:
     async with Cluster(fake.bootstrap, fake.connect) as cluster:
         report = await demonstrate(cluster, topic="demo", start=start)
     assert (asked, process.code) == ([LOCAL], None)
-    told = [str(row[0]) for row in report.rows]
-    assert told[0] == (f"No broker listened on 127.0.0.1:9092. One was started: process 4711, its log is {LOG_NAME}.")
-    assert told[-1].split()[:2] == ["kill", "4711"]
-    assert " -b " not in "".join(told)
+    lines = [str(row[0]) for row in report.rows]
+    assert lines[0] == (f"No broker listened on 127.0.0.1:9092. One was started: process 4711, its log is {LOG_NAME}.")
+    assert lines[-1].split()[:2] == ["kill", "4711"]
+    assert " -b " not in "".join(lines)
 
 
 @pytest.mark.parametrize(

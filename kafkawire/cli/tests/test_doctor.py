@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from engine.files.filesystem import PosixFileSystem
 from engine.log_config import LogConfig
 from engine.tests.helpers import append, open_orders, options, running
-from kafkawire.cli.doctor import command
+from kafkawire.cli.doctor.command import command
 
 SMALL = LogConfig(segment_size_bytes=400)
 
@@ -96,7 +96,7 @@ def test_rot_is_found_and_given_up_only_when_told_to(data: Path) -> None:
     assert about(findings, middle.name)
     code, findings = doctor("--set", f"log.dirs={data}", "--accept-loss")
     assert (code, about(findings, ".log")) == (0, [])
-    assert any("what was behind" in one["finding"] for one in findings)
+    assert any("the records behind it" in one["finding"] for one in findings)
 
 
 def test_a_log_dir_of_a_running_broker_is_left_alone(data: Path) -> None:
@@ -104,5 +104,5 @@ def test_a_log_dir_of_a_running_broker_is_left_alone(data: Path) -> None:
     code, findings = doctor("--set", f"log.dirs={data}", "--scan", "--accept-loss")
     lock.release()
     assert code == 0
-    assert about(findings, str(data))[0].startswith("a broker runs on it")
+    assert about(findings, str(data))[0].startswith("a broker uses it")
     assert about(findings, ".log") == []

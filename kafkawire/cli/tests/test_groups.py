@@ -11,8 +11,8 @@ import trio
 from click.testing import CliRunner, Result
 
 from kafkawire.cli import main
-from kafkawire.cli.cluster_command import ask
-from kafkawire.cli.group_reports import report_offsets
+from kafkawire.cli.common.cluster_command import ask
+from kafkawire.cli.groups.reports import report_offsets
 from kafkawire.client.errors import ClientError
 from kafkawire.client.tests.fake_cluster import FakeCluster, FakeGroup, FakeLog, FakeMember, encode_assignment
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
@@ -205,7 +205,7 @@ def test_reset_without_execute_shows_the_new_offsets_and_commits_nothing(fake: F
         ["old", "orders", "2", "-", "0"],
     ]
     assert "--execute" in result.stderr
-    assert fake.asked(OffsetCommitRequest) == []
+    assert fake.requests_of(OffsetCommitRequest) == []
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_reset_makes_a_group_that_there_is_not(fake: FakeCluster) -> None:
 )
 def test_reset_is_refused(fake: FakeCluster, arguments: list[str], line: str) -> None:
     assert refused(run(fake, "reset", *arguments, "--execute")) == line
-    assert fake.asked(OffsetCommitRequest) == []
+    assert fake.requests_of(OffsetCommitRequest) == []
 
 
 def test_reset_is_refused_by_the_broker(fake: FakeCluster) -> None:

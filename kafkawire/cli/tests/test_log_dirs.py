@@ -32,7 +32,7 @@ def do(data: Path, fate_of: object = None) -> dict[int, bytes | None]:
             if fate_of is None:
                 await append(await open_orders(store), b"x" * 60)
             else:
-                await store.strays.settle(fate_of)  # type: ignore[arg-type]
+                await store.strays.apply_fates(fate_of)  # type: ignore[arg-type]
             if fate_of is NAMED:
                 found.update(await read_all(await open_orders(store, leader_epoch=1)))
             await store.close()

@@ -16,7 +16,7 @@ from coordinator.metadata_store.embedded import open_embedded
 from coordinator.testing.fakes import run_inline
 from coordinator.testing.simulated_metadata_store import FakeEnsemble
 from coordinator.transfer.export_format import decode_export
-from coordinator.transfer.transfer import put_in
+from coordinator.transfer.transfer import import_metadata
 from kafkawire.cli import main
 from kafkawire.config.tests.test_enforced import ask, fetch_request, produce
 from kafkawire.testing import MemoryDeps, open_broker
@@ -35,7 +35,7 @@ def on_mock_clock(work: Callable[[], Awaitable[None]]) -> None:
 
 
 @pytest.fixture
-def world() -> MemoryDeps:
+def deps() -> MemoryDeps:
     """Dependencies of a single broker that has a record in each of two partitions."""
     made = MemoryDeps()
 
@@ -62,23 +62,23 @@ def run(ensemble: FakeEnsemble, *arguments: object) -> Result:
 
 
 @pytest.fixture
-def exported(world: MemoryDeps, tmp_path: Path) -> Path:
+def exported(deps: MemoryDeps, tmp_path: Path) -> Path:
     file = tmp_path / "cluster.export"
-    result = run(world.ensemble, "export", file, *SERVERS)
+    result = run(deps.ensemble, "export", file, *SERVERS)
     assert result.exit_code == 0, result.output
     return file
 
 
-def test_a_broker_serves_its_records_with_an_imported_metadata_store(world: MemoryDeps, exported: Path) -> None:
+def test_a_broker_serves_its_records_with_an_imported_metadata_store(deps: MemoryDeps, exported: Path) -> None:
     there = FakeEnsemble()
     result = run(there, "import", exported, *SERVERS, "-o", "json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document == {"cluster_id": document["cluster_id"], "brokers": 1, "topics": 1, "partitions": 2}
-    world.ensemble = there
+    deps.ensemble = there
 
     async def look() -> None:
-        async with open_broker(world) as opened:
+        async with open_broker(deps) as opened:
             assert opened.broker.coordinator.image.cluster_id == document["cluster_id"]
             reply = await ask(opened.connect(), fetch_request(), 11)
             assert reply.responses[0].partitions[0].high_watermark == 1
@@ -86,9 +86,9 @@ def test_a_broker_serves_its_records_with_an_imported_metadata_store(world: Memo
     on_mock_clock(look)
 
 
-def test_an_export_file_is_private_to_its_owner_and_never_overwritten(world: MemoryDeps, exported: Path) -> None:
+def test_an_export_file_is_private_to_its_owner_and_never_overwritten(deps: MemoryDeps, exported: Path) -> None:
     assert stat.S_IMODE(exported.stat().st_mode) == 0o600
-    result = run(world.ensemble, "export", exported, *SERVERS)
+    result = run(deps.ensemble, "export", exported, *SERVERS)
     assert (result.exit_code, result.stderr) == (1, f"Error: {exported} exists\n")
 
 
@@ -99,7 +99,7 @@ def test_the_store_of_a_broker_alone_is_a_directory_and_can_be_set_aside(exporte
     async def fill() -> None:
         data.mkdir()
         store = await open_embedded(data / "metadata", run_inline)
-        await put_in(store, export, digest)
+        await import_metadata(store, export, digest)
         await store.close()
 
     trio.run(fill)
@@ -131,8 +131,8 @@ def test_a_directory_that_a_broker_has_is_left_alone(tmp_path: Path) -> None:
     trio.run(hold)
 
 
-def test_an_import_goes_to_an_empty_cluster(world: MemoryDeps, exported: Path, tmp_path: Path) -> None:
-    result = run(world.ensemble, "import", exported, *SERVERS)
+def test_an_import_goes_to_an_empty_cluster(deps: MemoryDeps, exported: Path, tmp_path: Path) -> None:
+    result = run(deps.ensemble, "import", exported, *SERVERS)
     assert result.exit_code == 1
     assert "the metadata store has a cluster; an import needs one that is empty" in result.stderr
     properties = tmp_path / "server.properties"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.cli.offset_reset import (
+from kafkawire.cli.groups.offset_reset import (
     Goal,
     Known,
     ResetRefused,
-    Wish,
+    ResetTarget,
     merge_topics,
     parse_csv,
     parse_datetime_ms,
@@ -24,38 +24,38 @@ UNREAD = Known(committed=None, start=10, end=100)
 
 
 @pytest.mark.parametrize(
-    ("wish", "known", "offset"),
+    ("target", "known", "offset"),
     [
-        (Wish(Goal.EARLIEST), LOG, 10),
-        (Wish(Goal.LATEST), LOG, 100),
-        (Wish(Goal.CURRENT), LOG, 50),
-        (Wish(Goal.CURRENT), UNREAD, 100),
-        (Wish(Goal.OFFSET, 70), LOG, 70),
-        (Wish(Goal.OFFSET, 10), UNREAD, 10),
-        (Wish(Goal.OFFSET, 100), UNREAD, 100),
-        (Wish(Goal.SHIFT, 5), LOG, 55),
-        (Wish(Goal.SHIFT, -40), LOG, 10),
-        (Wish(Goal.TIME, 1234), LOG._replace(at_time=33), 33),
-        (Wish(Goal.FILE, offsets={FIRST: 20}), LOG, 20),
+        (ResetTarget(Goal.EARLIEST), LOG, 10),
+        (ResetTarget(Goal.LATEST), LOG, 100),
+        (ResetTarget(Goal.CURRENT), LOG, 50),
+        (ResetTarget(Goal.CURRENT), UNREAD, 100),
+        (ResetTarget(Goal.OFFSET, 70), LOG, 70),
+        (ResetTarget(Goal.OFFSET, 10), UNREAD, 10),
+        (ResetTarget(Goal.OFFSET, 100), UNREAD, 100),
+        (ResetTarget(Goal.SHIFT, 5), LOG, 55),
+        (ResetTarget(Goal.SHIFT, -40), LOG, 10),
+        (ResetTarget(Goal.TIME, 1234), LOG._replace(at_time=33), 33),
+        (ResetTarget(Goal.FILE, offsets={FIRST: 20}), LOG, 20),
     ],
 )
-def test_each_goal(wish: Wish, known: Known, offset: int) -> None:
-    assert plan(wish, {FIRST: known}) == [(FIRST, known.committed, offset, None)]
+def test_each_goal(target: ResetTarget, known: Known, offset: int) -> None:
+    assert plan(target, {FIRST: known}) == [(FIRST, known.committed, offset, None)]
 
 
 @pytest.mark.parametrize(
-    ("wish", "offset", "said"),
+    ("target", "offset", "said"),
     [
-        (Wish(Goal.OFFSET, 101), 100, "101 is higher than the latest offset of orders-0: 100 is taken"),
-        (Wish(Goal.OFFSET, 9), 10, "9 is lower than the earliest offset of orders-0: 10 is taken"),
-        (Wish(Goal.SHIFT, 51), 100, "101 is higher than"),
-        (Wish(Goal.SHIFT, -60), 10, "-10 is lower than"),
-        (Wish(Goal.FILE, offsets={FIRST: 0}), 10, "0 is lower than"),
-        (Wish(Goal.TIME, 1234), 100, "orders-0 has no record as late: the end is taken"),
+        (ResetTarget(Goal.OFFSET, 101), 100, "101 is higher than the latest offset of orders-0: 100 is taken"),
+        (ResetTarget(Goal.OFFSET, 9), 10, "9 is lower than the earliest offset of orders-0: 10 is taken"),
+        (ResetTarget(Goal.SHIFT, 51), 100, "101 is higher than"),
+        (ResetTarget(Goal.SHIFT, -60), 10, "-10 is lower than"),
+        (ResetTarget(Goal.FILE, offsets={FIRST: 0}), 10, "0 is lower than"),
+        (ResetTarget(Goal.TIME, 1234), 100, "orders-0 has no record as late: the end is taken"),
     ],
 )
-def test_an_offset_beyond_the_log_is_clamped_with_a_warning(wish: Wish, offset: int, said: str) -> None:
-    (move,) = plan(wish, {FIRST: LOG})
+def test_an_offset_beyond_the_log_is_clamped_with_a_warning(target: ResetTarget, offset: int, said: str) -> None:
+    (move,) = plan(target, {FIRST: LOG})
     assert move.offset == offset
     assert move.warning is not None
     assert move.warning.startswith(said)
@@ -63,11 +63,11 @@ def test_an_offset_beyond_the_log_is_clamped_with_a_warning(wish: Wish, offset: 
 
 def test_nothing_can_be_shifted_where_nothing_is_committed() -> None:
     with pytest.raises(ResetRefused, match="orders-1"):
-        plan(Wish(Goal.SHIFT, 1), {FIRST: LOG, SECOND: UNREAD})
+        plan(ResetTarget(Goal.SHIFT, 1), {FIRST: LOG, SECOND: UNREAD})
 
 
 def test_partitions_are_in_order() -> None:
-    assert [move.partition for move in plan(Wish(Goal.LATEST), {SECOND: LOG, FIRST: LOG})] == [FIRST, SECOND]
+    assert [move.partition for move in plan(ResetTarget(Goal.LATEST), {SECOND: LOG, FIRST: LOG})] == [FIRST, SECOND]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 from engine.batches.batch import Codec, Record, build_batch, parse_header
 from kafkawire.cli import main
-from kafkawire.cli.producing import Production
-from kafkawire.cli.record_input import Parser, Reading
-from kafkawire.cli.streaming import Input, Output, Progress
+from kafkawire.cli.common.streaming import Input, Output, Progress
+from kafkawire.cli.produce.producing import Production
+from kafkawire.cli.produce.record_input import Parser, Reading
 from kafkawire.client import consumer
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
@@ -164,7 +164,7 @@ def test_as_many_as_wanted_over_several_polls(fake: FakeRecords, monkeypatch: py
         fake.store("orders", 0, build_batch([Record(value=b"%d" % number)]))
     result = run(fake, "consume", "orders", "--from-beginning", "-n", "3")
     assert result.stdout.splitlines() == ["0", "1", "2"]
-    assert len(fake.asked(FetchRequest)) >= 3
+    assert len(fake.requests_of(FetchRequest)) >= 3
 
 
 def test_a_reader_that_has_enough(fake: FakeRecords, monkeypatch: pytest.MonkeyPatch) -> None:

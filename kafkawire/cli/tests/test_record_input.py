@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from engine.batches.batch import Record, RecordHeader
-from kafkawire.cli import record_input
-from kafkawire.cli.data_formats import FORMATS, decode_document, decode_text, dump_json, encode_document, encode_text
-from kafkawire.cli.record_input import BadInput, Lines, Parser, Reading, parse_header
+from kafkawire.cli.common.data_formats import (
+    FORMATS,
+    decode_document,
+    decode_text,
+    dump_json,
+    encode_document,
+    encode_text,
+)
+from kafkawire.cli.produce import record_input
+from kafkawire.cli.produce.record_input import BadInput, Lines, Parser, Reading, parse_header
 
 NOW_MS = 1_700_000_000_000
 

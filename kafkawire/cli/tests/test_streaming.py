@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 
-from kafkawire.cli.streaming import Input, Output, Progress, run_until_stopped
+from kafkawire.cli.common.streaming import Input, Output, Progress, run_until_stopped
 from kafkawire.client.errors import ClientError
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ def test_create(fake: FakeAdmin) -> None:
     assert len(fake.topics["new"]) == 3
     assert fake.configs[TOPIC, "new"] == {"retention.ms": "5"}
     assert document(fake, "create", "plain") == [{"topic": "plain", "created": True, "error": None}]
-    request = fake.asked(CreateTopicsRequest)[-1]
+    request = fake.requests_of(CreateTopicsRequest)[-1]
     assert [(one.num_partitions, one.replication_factor) for one in request.topics] == [(-1, -1)]
 
 
@@ -122,7 +122,7 @@ def test_a_topic_that_exists(fake: FakeAdmin) -> None:
 def test_the_controller_is_waited_for(fake: FakeAdmin) -> None:
     fake.refuse(CreateTopicsRequest, ErrorCode.NOT_CONTROLLER)
     assert run(fake, "create", "new").exit_code == 0
-    assert len(fake.asked(CreateTopicsRequest)) == 2
+    assert len(fake.requests_of(CreateTopicsRequest)) == 2
 
 
 def test_alter(fake: FakeAdmin) -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kafkawire.cli import main
-from kafkawire.cli.transaction_reports import report_describe
+from kafkawire.cli.transactions.reports import report_describe
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.tests.fake_cluster import FakeLog
 from kafkawire.client.tests.fake_transactions import NOW_MS, FakeProducer, FakeTransaction, FakeTransactions
@@ -146,7 +146,7 @@ def test_abort_of_an_ambiguous_partition_lists_open_transactions_and_aborts_none
     assert result.stderr == "nothing was changed: --producer-id or --start-offset says which to abort\n"
     assert document(fake, "abort", "orders:1")[0] == {**OPEN, "aborted": False, "error": None}
     assert run(fake, "abort", "orders:0").stderr == "orders-0 has no open transaction\n"
-    assert fake.asked(WriteTxnMarkersRequest) == []
+    assert fake.requests_of(WriteTxnMarkersRequest) == []
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_abort_of_an_ambiguous_partition_lists_open_transactions_and_aborts_none
 )
 def test_nothing_to_abort(fake: FakeTransactions, arguments: list[str], line: str) -> None:
     assert refused(run(fake, "abort", *arguments)) == line
-    assert fake.asked(WriteTxnMarkersRequest) == []
+    assert fake.requests_of(WriteTxnMarkersRequest) == []
 
 
 def test_abort_is_refused_by_the_broker(fake: FakeTransactions) -> None:

@@ -106,7 +106,7 @@ class FakeCluster:
         """Refuse the next requests of that kind, with these codes."""
         self._refusals[request.API_KEY] += codes
 
-    def asked(self, request: type[Message]) -> list[Any]:
+    def requests_of(self, request: type[Message]) -> list[Any]:
         """The received requests of that kind."""
         return [one for _, one, _ in self.requests if isinstance(one, request)]
 

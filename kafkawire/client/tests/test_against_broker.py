@@ -34,7 +34,7 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 def cluster_of(real: OpenBroker) -> Cluster:
     async def connect(address: Address) -> trio.abc.Stream:
         await trio.lowlevel.checkpoint()
-        return real.world.listeners[address.port].connect()
+        return real.deps.listeners[address.port].connect()
 
     return Cluster([Address("memory", 9092)], connect)
 

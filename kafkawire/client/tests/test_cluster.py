@@ -50,7 +50,7 @@ async def test_repeated_calls_share_one_connection_per_broker() -> None:
     async with reachable(fake) as cluster:
         await list_groups(cluster)
         await list_groups(cluster)
-    assert len(fake.asked(ApiVersionsRequest)) == 1
+    assert len(fake.requests_of(ApiVersionsRequest)) == 1
 
 
 async def test_partitions_are_asked_for_where_they_are_led() -> None:
@@ -67,7 +67,7 @@ async def test_a_new_leader_is_looked_for() -> None:
     fake.refuse(ListOffsetsRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     async with reachable(fake) as cluster:
         assert await offsets_at(cluster, [FIRST], LATEST) == {FIRST: 10}
-    assert len(fake.asked(MetadataRequest)) == 2
+    assert len(fake.requests_of(MetadataRequest)) == 2
 
 
 async def test_a_partition_may_stay_without_a_leader() -> None:
@@ -76,7 +76,7 @@ async def test_a_partition_may_stay_without_a_leader() -> None:
     async with reachable(fake) as cluster:
         offsets = await offsets_at(cluster, [FIRST, SECOND], LATEST)
     assert offsets == {FIRST: 10, SECOND: refusal(ErrorCode.LEADER_NOT_AVAILABLE)}
-    assert len(fake.asked(MetadataRequest)) == LEADER_ATTEMPTS
+    assert len(fake.requests_of(MetadataRequest)) == LEADER_ATTEMPTS
 
 
 async def test_topics_and_partitions_that_there_are_not() -> None:
@@ -102,7 +102,7 @@ async def test_a_coordinator_is_waited_for(code: ErrorCode) -> None:
     async with reachable(fake) as cluster:
         assert not isinstance((await describe_groups(cluster, ["billing"]))["billing"], Refusal)
         assert len(await list_groups(cluster)) == 1
-    assert len(fake.asked(FindCoordinatorRequest)) == 4
+    assert len(fake.requests_of(FindCoordinatorRequest)) == 4
 
 
 async def test_waiting_for_names_the_awaited_group_after_a_timeout() -> None:
@@ -113,7 +113,7 @@ async def test_waiting_for_names_the_awaited_group_after_a_timeout() -> None:
             await describe_groups(cluster, ["billing"])
         assert scope.cancelled_caught
         assert cluster.waiting_for == "billing: not yet"
-    assert 20 < len(fake.asked(FindCoordinatorRequest)) < 30
+    assert 20 < len(fake.requests_of(FindCoordinatorRequest)) < 30
 
 
 async def test_a_refusal_that_stays_is_the_answer() -> None:
@@ -130,7 +130,7 @@ async def test_many_groups_go_in_portions() -> None:
     fake.groups.update({name: FakeGroup() for name in names})
     async with reachable(fake) as cluster:
         assert len(await describe_groups(cluster, names)) == len(names)
-    assert [len(request.groups) for request in fake.asked(DescribeGroupsRequest)] == [GROUPS_AT_ONCE, 1]
+    assert [len(request.groups) for request in fake.requests_of(DescribeGroupsRequest)] == [GROUPS_AT_ONCE, 1]
 
 
 async def test_a_group_missing_from_the_replies_raises_a_client_error() -> None:

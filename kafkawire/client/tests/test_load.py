@@ -113,17 +113,17 @@ def test_a_missing_or_refused_reply_fails(monkeypatch: pytest.MonkeyPatch, reply
 
 
 def test_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = threading.Event()
+    request_arrived = threading.Event()
     over = threading.Event()
 
     def answer(request: bytes) -> None:
-        heard.set()
+        request_arrived.set()
         over.wait()
 
     with answered_by(monkeypatch, answer):
         with pytest.raises(LoadFailed, match=r"no reply for 0.01 s, 1 connections unfinished"):
             Load(1, 0.01).run([(PLACE, Requests([frame(0)], 1, accept))])
-        assert heard.wait(10)
+        assert request_arrived.wait(10)
         over.set()
 
 

@@ -80,11 +80,11 @@ async def test_a_send_callback_runs_once_as_soon_as_its_partition_is_stored() ->
     """The callback comes before another partition is done, and once in spite of a lost connection."""
     fake = fake_cluster()
     fake.short_of_replicas.add(FIRST)
-    told: list[tuple[TopicPartition, int, int]] = []
+    stored: list[tuple[TopicPartition, int, int]] = []
 
     async def send() -> None:
         records = {FIRST: [Record(value=b"1")], SECOND: [Record(value=b"2"), Record(value=b"3")]}
-        sent = await producer.send(records, lambda one, offset, batch: told.append((one, offset, len(batch))))
+        sent = await producer.send(records, lambda one, offset, batch: stored.append((one, offset, len(batch))))
         assert sent == {FIRST: 0, SECOND: 0}
 
     async with reachable(fake) as cluster:
@@ -92,10 +92,10 @@ async def test_a_send_callback_runs_once_as_soon_as_its_partition_is_stored() ->
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send)
             await trio.sleep(5)
-            assert told == [(SECOND, 0, 2)]
+            assert stored == [(SECOND, 0, 2)]
             fake.lose = [ProduceRequest.API_KEY]
             fake.short_of_replicas.clear()
-        assert told == [(SECOND, 0, 2), (FIRST, 0, 1)]
+        assert stored == [(SECOND, 0, 2), (FIRST, 0, 1)]
         to_second = [one for address, one, _ in fake.requests if address == fake.addresses[2]]
         assert [type(one) for one in to_second].count(ProduceRequest) == 1
         assert await producer.send({FIRST: [Record()], SECOND: [Record()]}) == {FIRST: 1, SECOND: 2}
@@ -110,7 +110,7 @@ async def test_a_retriable_error_is_retried_until_the_send_succeeds(code: ErrorC
     fake.refuse(ProduceRequest, *[code] * 8)
     async with reachable(fake) as cluster:
         assert await Producer(cluster).send({FIRST: [Record(value=b"1")]}) == {FIRST: 0}
-    assert len(fake.asked(ProduceRequest)) == 9
+    assert len(fake.requests_of(ProduceRequest)) == 9
 
 
 async def test_a_final_error_is_returned_and_the_next_batch_stays_in_sequence() -> None:
@@ -153,15 +153,15 @@ async def test_a_record_that_is_too_large_alone_is_refused_and_nothing_after_it_
     fake = fake_cluster()
     fake.refuse(ProduceRequest, code, 0, code, code)
     records = [Record(value=b"%d" % number) for number in range(6)]
-    told: list[tuple[int, int]] = []
+    stored: list[tuple[int, int]] = []
     async with reachable(fake) as cluster:
         producer = Producer(cluster)
-        outcomes = await producer.send({FIRST: records}, lambda one, offset, part: told.append((offset, len(part))))
+        outcomes = await producer.send({FIRST: records}, lambda one, offset, part: stored.append((offset, len(part))))
         refused = outcomes[FIRST]
         assert isinstance(refused, Refusal)
         assert refused.code == code
-        assert told == [(0, 3)]
-        assert len(fake.asked(ProduceRequest)) == 4
+        assert stored == [(0, 3)]
+        assert len(fake.requests_of(ProduceRequest)) == 4
         assert await producer.send({FIRST: records[:1]}) == {FIRST: 3}
 
 
@@ -183,16 +183,16 @@ async def test_leaders_are_remembered_until_they_lead_no_longer() -> None:
                 SECOND: number,
             }
             assert values(await reader.poll()) == [(number, b"v"), (number, None)]
-        assert len(fake.asked(MetadataRequest)) == 1
+        assert len(fake.requests_of(MetadataRequest)) == 1
         fake.topics["orders"][0].leader = 2
         assert await producer.send({FIRST: [Record(value=b"moved")]}) == {FIRST: 3}
         assert values(await reader.poll()) == [(3, b"moved")]
-        assert len(fake.asked(MetadataRequest)) == 2
+        assert len(fake.requests_of(MetadataRequest)) == 2
         fake.lose = [ProduceRequest.API_KEY]
         fake.topics["orders"][0].leader = 1
         assert await producer.send({FIRST: [Record(value=b"lost")]}) == {FIRST: 4}
         assert [address.host for address, _, _ in fake.requests[-3:]] == ["kafka-1", "kafka-1", "kafka-1"]
-        assert len(fake.asked(MetadataRequest)) == 3
+        assert len(fake.requests_of(MetadataRequest)) == 3
 
 
 async def test_a_broker_that_comes_back_is_found_again_or_the_deadline_ends_it() -> None:
@@ -210,7 +210,7 @@ async def test_a_broker_that_comes_back_is_found_again_or_the_deadline_ends_it()
         fake.unreachable.update(fake.bootstrap)
         fake.lose = [ProduceRequest.API_KEY]
         with pytest.raises(ClientError, match=r"not done after 5 s, waiting for .*Connection refused"):
-            await cluster.within(5, lambda: producer.send({FIRST: [Record(value=b"3")]}))
+            await cluster.run_within(5, lambda: producer.send({FIRST: [Record(value=b"3")]}))
 
 
 def test_rounds_are_bounded_and_in_order() -> None:
@@ -233,9 +233,9 @@ async def test_control_batches_and_gaps_are_passed_over() -> None:
         reader = Consumer(cluster, {FIRST: 0}, unheard)
         assert values(await reader.poll()) == [(2, b"2")]
         assert reader.positions == {FIRST: 3}
-        reader.leave_read({FIRST: 4})
+        reader.drop_finished({FIRST: 4})
         assert reader.positions == {FIRST: 3}
-        reader.leave_read({FIRST: 3})
+        reader.drop_finished({FIRST: 3})
         assert reader.positions == {}
 
 

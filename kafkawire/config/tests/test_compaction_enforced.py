@@ -126,12 +126,12 @@ async def test_old_records_are_compacted_however_few(broker: dict[str, str], top
 
 @enforces("max.compaction.lag.ms")
 async def test_a_segment_rolls_when_its_records_exceed_the_max_compaction_lag() -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **QUICK) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **QUICK) as opened:
         await fill(opened, {"max_compaction_lag_ms": "60000"}, count=1)
         await trio.sleep(61)
         await put(opened, b"0", b"value")
-        assert segments(world) == 2
+        assert segments(deps) == 2
 
 
 @enforces("min.compaction.lag.ms")

@@ -58,8 +58,8 @@ async def test_nothing_is_compressed_where_the_topic_says_so() -> None:
 
 @enforces("compression.type")
 async def test_a_change_is_for_the_next_append() -> None:
-    world = MemoryDeps()
-    async with open_broker(world) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps) as opened:
         client = opened.connect()
         await create(client)
         await produce(client)
@@ -73,7 +73,7 @@ async def test_a_change_is_for_the_next_append() -> None:
         await produce(client)
         expected = [Codec.NONE, Codec.GZIP, Codec.ZSTD, Codec.ZSTD, Codec.NONE]
         assert await codecs(client) == expected
-    async with open_broker(world) as opened:
+    async with open_broker(deps) as opened:
         assert await codecs(opened.connect()) == expected
 
 

@@ -56,38 +56,38 @@ async def test_a_changed_broker_config_holds_for_topics_created_later() -> None:
 
 @enforces("log.segment.bytes")
 async def test_size_of_segments() -> None:
-    world = MemoryDeps()
-    async with open_broker(world) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps) as opened:
         client = opened.connect()
         await create(client)
         assert (await produce(client, bytes(700_000))).error_code == 0
         await configure(opened, {"log.segment.bytes": str(MIB)})
         assert (await produce(client, bytes(700_000))).error_code == 0
-        assert segments(world) == 2
+        assert segments(deps) == 2
 
 
 @enforces("log.roll.ms")
 async def test_age_of_segments_goes_before_hours_in_the_file() -> None:
-    world = MemoryDeps()
-    async with open_broker(world, log_roll_hours="9") as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, log_roll_hours="9") as opened:
         client = opened.connect()
         await create(client)
         assert (await produce(client, timestamp_ms=EPOCH_MS - 20)).error_code == 0
         await configure(opened, {"log.roll.ms": "10"})
         assert (await produce(client, timestamp_ms=EPOCH_MS)).error_code == 0
-        assert segments(world) == 2
+        assert segments(deps) == 2
 
 
 @enforces("log.flush.policy")
 async def test_when_topics_are_flushed() -> None:
-    world = MemoryDeps()
-    async with open_broker(world) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps) as opened:
         client = opened.connect()
         await create(client)
         await configure(opened, {"log.flush.policy": "async"})
-        before = syncs(world)
+        before = syncs(deps)
         assert (await produce(client)).error_code == 0
-        assert syncs(world) == before
+        assert syncs(deps) == before
 
 
 @enforces("log.message.timestamp.type")
@@ -106,17 +106,17 @@ async def test_timestamps() -> None:
 @enforces("log.retention.bytes")
 @pytest.mark.parametrize("key", ["log.retention.ms", "log.retention.bytes"])
 async def test_how_long_and_how_much_is_kept(key: str) -> None:
-    world = MemoryDeps()
-    async with open_broker(world, log_index_size_max_bytes="4") as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, log_index_size_max_bytes="4") as opened:
         client = opened.connect()
         await create(client)
         for _ in range(3):
             assert (await produce(client)).error_code == 0
         await trio.sleep(301)
-        assert segments(world) == 3
+        assert segments(deps) == 3
         await configure(opened, {}, {key: "1"})
         await trio.sleep(301)
-        assert segments(world) == 1
+        assert segments(deps) == 1
 
 
 @enforces("max.connections")
@@ -156,12 +156,12 @@ async def test_an_invalid_change_is_refused_and_changes_nothing() -> None:
 
 
 async def test_dynamic_configs_survive_a_power_cut() -> None:
-    world = MemoryDeps()
-    async with open_broker(world) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps) as opened:
         await create(opened.connect())
         await configure(opened, {"max.connections": "1"}, {"message.max.bytes": "200"})
-        world.power_cut()
-    async with open_broker(world) as opened:
+        deps.power_cut()
+    async with open_broker(deps) as opened:
         client = opened.connect()
         assert (await produce(client)).error_code == 0
         assert (await produce(client, bytes(200))).error_code == 10

@@ -19,7 +19,7 @@ import trio
 
 from engine.batches.batch import Record, build_batch
 from engine.files.io_workers import LoopPool
-from engine.index.simulated_store import SimulatedIndexStore
+from engine.testing.simulated_index import SimulatedIndexStore
 from kafkawire.adapters.metadata import metadata_directory
 from kafkawire.config.broker_config import Config
 from kafkawire.deps import Deps
@@ -100,11 +100,11 @@ async def test_each_listener_advertises_its_own_address() -> None:
 
 @enforces("log.dirs")
 async def test_partitions_spread_over_log_dirs() -> None:
-    world = MemoryDeps()
-    async with open_broker(world, log_dirs="/a,/b") as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, log_dirs="/a,/b") as opened:
         await create(opened.connect(), 4)
         for directory in ("/a", "/b"):
-            assert len([name for name in world.filesystem.list_dir(directory) if name.startswith("t-")]) == 2
+            assert len([name for name in deps.filesystem.list_dir(directory) if name.startswith("t-")]) == 2
 
 
 class Witness(MemoryDeps):
@@ -113,7 +113,7 @@ class Witness(MemoryDeps):
     metadata_directory: Path | None = None
     workers: set[int]
 
-    def surroundings(self) -> Deps:
+    def start_deps(self) -> Deps:
         witness = self
         witness.workers = set()
 
@@ -122,7 +122,7 @@ class Witness(MemoryDeps):
                 witness.workers.add(worker)
                 return await super().run(worker, job)
 
-        plain = super().surroundings()
+        plain = super().start_deps()
 
         async def open_metadata(config: Config) -> Any:
             witness.metadata_directory = metadata_directory(config)
@@ -133,33 +133,33 @@ class Witness(MemoryDeps):
 
 @enforces("metadata.log.dir")
 async def test_where_the_metadata_lies() -> None:
-    world = Witness()
-    async with open_broker(world):
-        assert world.metadata_directory == Path("/data/metadata")
-    async with open_broker(world, metadata_log_dir="/elsewhere"):
-        assert world.metadata_directory == Path("/elsewhere")
+    deps = Witness()
+    async with open_broker(deps):
+        assert deps.metadata_directory == Path("/data/metadata")
+    async with open_broker(deps, metadata_log_dir="/elsewhere"):
+        assert deps.metadata_directory == Path("/elsewhere")
 
 
 @enforces("io.workers")
 @pytest.mark.parametrize("workers", [1, 3])
 async def test_workers_beside_the_one_of_each_log_dir(workers: int) -> None:
-    world = Witness()
-    async with open_broker(world, io_workers=str(workers)) as opened:
+    deps = Witness()
+    async with open_broker(deps, io_workers=str(workers)) as opened:
         client = opened.connect()
         await create(client, 12)
         for partition in range(12):
             assert (await produce(client, partition=partition)).error_code == 0
-    assert len(world.workers) == workers + 3  # and the threads for commit batches, for flushes and for the index
+    assert len(deps.workers) == workers + 3  # and the threads for commit batches, for flushes and for the index
 
 
 @enforces("disk.reject.ratio")
 async def test_a_disk_that_is_nearly_full() -> None:
-    world = MemoryDeps()
-    async with open_broker(world, disk_reject_ratio="0.5") as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, disk_reject_ratio="0.5") as opened:
         client = opened.connect()
         await create(client)
         assert (await produce(client)).error_code == 0
-        world.filesystem.capacity_bytes = 10
+        deps.filesystem.capacity_bytes = 10
         await trio.sleep(10)
         assert (await produce(client)).error_code == 56
 
@@ -169,17 +169,17 @@ def clock_ms() -> int:
 
 
 async def removed(
-    world: MemoryDeps, after_s: float, of_topic: Mapping[str, str] = MappingProxyType({}), /, **configs: str
+    deps: MemoryDeps, after_s: float, of_topic: Mapping[str, str] = MappingProxyType({}), /, **configs: str
 ) -> list[int]:
     """Removed segments of a topic after that time. It has segments of 1 MiB with records of 3, 2, 1 and 0 hours ago."""
     now_ms = clock_ms()
-    async with open_broker(world, log_segment_bytes=str(1 << 20), **configs) as opened:
+    async with open_broker(deps, log_segment_bytes=str(1 << 20), **configs) as opened:
         client = opened.connect()
         await create(client, **of_topic)
         for hours in (3, 2, 1, 0):
             await produce(client, bytes(700_000), now_ms - hours * HOUR_MS)
         await trio.sleep(after_s)
-        names = [name for name in world.filesystem.list_dir("/data/t-0") if name.endswith(".log")]
+        names = [name for name in deps.filesystem.list_dir("/data/t-0") if name.endswith(".log")]
         return sorted({0, 1, 2, 3} - {int(name[:-4]) for name in names})
 
 
@@ -233,20 +233,20 @@ async def test_when_retention_may_run() -> None:
 
 @enforces("disk.max.used.ratio")
 async def test_a_disk_that_is_too_full_costs_old_records() -> None:
-    world = MemoryDeps()
-    world.filesystem.capacity_bytes = 4 << 20
-    assert await removed(world, 10, disk_max_used_ratio="0.6", journal_slot_bytes="65536") == [0]
+    deps = MemoryDeps()
+    deps.filesystem.capacity_bytes = 4 << 20
+    assert await removed(deps, 10, disk_max_used_ratio="0.6", journal_slot_bytes="65536") == [0]
 
 
 @enforces("journal.slot.bytes")
 async def test_size_of_the_journal() -> None:
-    world = MemoryDeps()
-    async with open_broker(world, journal_slot_bytes="131072") as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, journal_slot_bytes="131072") as opened:
         client = opened.connect()
         await create(client)
         assert (await produce(client)).error_code == 0
         await trio.sleep(1)
-        assert len(world.filesystem.content("/data/journal/0.journal")) == 131072
+        assert len(deps.filesystem.content("/data/journal/0.journal")) == 131072
 
 
 @enforces("producer.id.expiration.ms")
@@ -307,18 +307,18 @@ async def test_largest_batch(broker: dict[str, str], topic: dict[str, str]) -> N
     ("broker", "topic"), [({"log_segment_bytes": "1048576"}, {}), ({}, {"segment_bytes": "1048576"})]
 )
 async def test_a_segment_that_is_full_rolls(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **broker) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
         for _ in range(2):
             assert (await produce(client, bytes(700_000))).error_code == 0
-        segments = [name for name in world.filesystem.list_dir("/data/t-0") if name.endswith(".log")]
+        segments = [name for name in deps.filesystem.list_dir("/data/t-0") if name.endswith(".log")]
         assert sorted(segments) == ["00000000000000000000.log", "00000000000000000001.log"]
 
 
-def syncs(world: MemoryDeps) -> int:
-    operations = world.filesystem.operations
+def syncs(deps: MemoryDeps) -> int:
+    operations = deps.filesystem.operations
     return sum(one.kind == "fdatasync" and one.path.startswith("/data/t-0/") for one in operations)
 
 
@@ -328,14 +328,14 @@ def syncs(world: MemoryDeps) -> int:
     ("broker", "topic"), [({"log_index_keys": "true"}, {}), ({}, {"index_keys": "true"}), ({}, {})]
 )
 async def test_keys_of_finished_segments_are_indexed(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryDeps()
-    async with open_broker(world, log_segment_bytes="1048576", **broker) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, log_segment_bytes="1048576", **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
         for _ in range(2):
             assert (await produce(client, bytes(700_000), key=b"k")).error_code == 0
         await trio.sleep(1)
-    has_keys = bool(SimulatedIndexStore(world.filesystem, "/data/index").scan(b"k", b"l"))
+    has_keys = bool(SimulatedIndexStore(deps.filesystem, "/data/index").scan(b"k", b"l"))
     assert has_keys is bool(broker or topic)
 
 
@@ -355,24 +355,24 @@ async def test_keys_of_finished_segments_are_indexed(broker: dict[str, str], top
     ],
 )
 async def test_when_a_topic_is_flushed(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **broker) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
-        at_first = syncs(world)
+        at_first = syncs(deps)
         after = []
         for _ in range(4):
             assert (await produce(client)).error_code == 0
-            after.append(syncs(world) - at_first)
+            after.append(syncs(deps) - at_first)
         assert after == [0, 0, 1, 1], "the third batch makes three messages, and waits for the sync"
         await trio.sleep(4.9)
-        assert syncs(world) - at_first == 1
+        assert syncs(deps) - at_first == 1
         await trio.sleep(0.2)
-        assert syncs(world) - at_first == 2
+        assert syncs(deps) - at_first == 2
 
 
-def segments(world: MemoryDeps, suffix: str = ".log") -> int:
-    return sum(name.endswith(suffix) for name in world.filesystem.list_dir("/data/t-0"))
+def segments(deps: MemoryDeps, suffix: str = ".log") -> int:
+    return sum(name.endswith(suffix) for name in deps.filesystem.list_dir("/data/t-0"))
 
 
 @enforces("log.roll.ms")
@@ -383,13 +383,13 @@ def segments(world: MemoryDeps, suffix: str = ".log") -> int:
     [({"log_roll_hours": "1"}, {}), ({"log_roll_ms": "3600000"}, {}), ({}, {"segment_ms": "3600000"})],
 )
 async def test_a_segment_that_is_old_rolls(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **broker) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
         for timestamp_ms, expected in ((0, 1), (HOUR_MS, 1), (HOUR_MS + 1, 2)):
             assert (await produce(client, timestamp_ms=EPOCH_MS - 2 * HOUR_MS + timestamp_ms)).error_code == 0
-            assert segments(world) == expected
+            assert segments(deps) == expected
 
 
 @enforces("log.roll.jitter.ms")
@@ -404,14 +404,14 @@ async def test_a_segment_that_is_old_rolls(broker: dict[str, str], topic: dict[s
     ],
 )
 async def test_a_segment_rolls_earlier_by_chance(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **broker) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
         week = range(0, 168, 4)
         for hour in week:
             assert (await produce(client, timestamp_ms=EPOCH_MS + (hour - 168) * HOUR_MS)).error_code == 0
-        assert segments(world) > 1
+        assert segments(deps) > 1
 
 
 @enforces("log.index.size.max.bytes")
@@ -420,27 +420,27 @@ async def test_a_segment_rolls_earlier_by_chance(broker: dict[str, str], topic: 
     ("broker", "topic"), [({"log_index_size_max_bytes": "4"}, {}), ({}, {"segment_index_bytes": "4"})]
 )
 async def test_a_segment_whose_index_is_full_rolls(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **broker) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
         for _ in range(2):
             assert (await produce(client)).error_code == 0
-        assert segments(world) == 2
+        assert segments(deps) == 2
 
 
 @enforces("log.preallocate")
 @enforces("preallocate")
 @pytest.mark.parametrize(("broker", "topic"), [({"log_preallocate": "true"}, {}), ({}, {"preallocate": "true"})])
 async def test_a_segment_is_preallocated_while_it_is_active(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **broker, log_segment_bytes="2097152", log_index_size_max_bytes="4") as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **broker, log_segment_bytes="2097152", log_index_size_max_bytes="4") as opened:
         client = opened.connect()
         await create(client, **topic)
         for _ in range(2):
             assert (await produce(client)).error_code == 0
-        names = [name for name in world.filesystem.list_dir("/data/t-0") if name.endswith(".log")]
-        assert [world.filesystem.allocated_bytes(f"/data/t-0/{name}") for name in names] == [0, 2097152]
+        names = [name for name in deps.filesystem.list_dir("/data/t-0") if name.endswith(".log")]
+        assert [deps.filesystem.allocated_bytes(f"/data/t-0/{name}") for name in names] == [0, 2097152]
 
 
 @enforces("log.segment.delete.delay.ms")
@@ -449,8 +449,8 @@ async def test_a_segment_is_preallocated_while_it_is_active(broker: dict[str, st
     ("broker", "topic"), [({"log_segment_delete_delay_ms": "5000"}, {}), ({}, {"file_delete_delay_ms": "5000"})]
 )
 async def test_files_of_deleted_records_stay_a_while(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryDeps()
-    async with open_broker(world, log_index_size_max_bytes="4", **broker) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, log_index_size_max_bytes="4", **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
         for _ in range(2):
@@ -459,9 +459,9 @@ async def test_files_of_deleted_records_stay_a_while(broker: dict[str, str], top
         request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[partition])])
         assert (await ask(client, request, 2)).topics[0].partitions[0].low_watermark == 2
         await trio.sleep(4)
-        assert segments(world, ".deleted") == 1
+        assert segments(deps, ".deleted") == 1
         await trio.sleep(3)
-        assert segments(world, ".deleted") == 0
+        assert segments(deps, ".deleted") == 0
 
 
 @enforces("min.insync.replicas")
@@ -586,9 +586,9 @@ async def test_idle_connections_are_closed() -> None:
         assert 5 <= trio.current_time() - started < 7
 
 
-async def scrubbed_bytes(world: MemoryDeps, after_s: float, **configs: str) -> int:
+async def scrubbed_bytes(deps: MemoryDeps, after_s: float, **configs: str) -> int:
     """Scrubbed bytes of a topic with two sealed segments of 700,000 bytes."""
-    async with open_broker(world, log_segment_bytes=str(1 << 20), log_retention_hours="-1", **configs) as opened:
+    async with open_broker(deps, log_segment_bytes=str(1 << 20), log_retention_hours="-1", **configs) as opened:
         client = opened.connect()
         await create(client)
         for _ in range(3):

@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from kafkawire.config.log_levels import LEVELS, LOGGERS, ROOT, LogLevels
-from kafkawire.process.log_output import Logger, drop_what_is_not_told
+from kafkawire.process.log_output import Logger, drop_below_level
 
 
 def test_a_logger_without_a_level_has_roots() -> None:
@@ -21,7 +21,7 @@ def test_a_logger_without_a_level_has_roots() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "told"),
+    ("level", "allowed"),
     [
         ("TRACE", ["debug", "info", "warning", "error", "exception", "critical"]),
         ("INFO", ["info", "warning", "error", "exception", "critical"]),
@@ -29,22 +29,22 @@ def test_a_logger_without_a_level_has_roots() -> None:
         ("FATAL", ["critical"]),
     ],
 )
-def test_a_logger_passes_messages_at_or_above_its_level(level: str, told: list[str]) -> None:
+def test_a_logger_passes_messages_at_or_above_its_level(level: str, allowed: list[str]) -> None:
     levels = LogLevels()
     levels.set("kafkawire", level)
     methods = ["debug", "info", "warning", "error", "exception", "critical"]
-    assert [method for method in methods if levels.tells("kafkawire.server.session", method)] == told
-    assert not levels.tells("coordinator.cluster_manager", "debug")
+    assert [method for method in methods if levels.allows("kafkawire.server.session", method)] == allowed
+    assert not levels.allows("coordinator.cluster_manager", "debug")
 
 
 def test_a_line_below_the_level_ends() -> None:
     event = {"event": "said"}
-    assert drop_what_is_not_told(Logger("kafkawire.server.session"), "info", event) is event
+    assert drop_below_level(Logger("kafkawire.server.session"), "info", event) is event
     LEVELS.set("kafkawire", "ERROR")
     try:
         with pytest.raises(structlog.DropEvent):
-            drop_what_is_not_told(Logger("kafkawire.server.session"), "info", event)
-        assert drop_what_is_not_told(Logger("coordinator.state.leveldb_cache"), "info", event) is event
-        assert drop_what_is_not_told(Logger(), "info", event) is event
+            drop_below_level(Logger("kafkawire.server.session"), "info", event)
+        assert drop_below_level(Logger("coordinator.state.leveldb_cache"), "info", event) is event
+        assert drop_below_level(Logger(), "info", event) is event
     finally:
         LEVELS.unset("kafkawire")

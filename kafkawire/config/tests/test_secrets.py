@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
-from kafkawire.cli.config_explanations import explanations
-from kafkawire.cli.configs import command
+from kafkawire.cli.configs.command import command
+from kafkawire.cli.configs.explanations import explanations
 from kafkawire.config.broker_config import BROKER_KEYS, Config, ConfigError, load
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.keys import Key, is_secret
@@ -61,12 +61,12 @@ def test_a_password_that_is_refused(tmp_path: Path, given: Callable[..., Propert
     found = given(tmp_path, key, SECRET)
     assert found.values == {key: SECRET}
     try:
-        _, told = load(found.values, found.origins)
+        _, problems = load(found.values, found.origins)
     except ConfigError as error:
-        told = [str(error)]
-    assert len(told) == 1, "an error or a warning"
-    assert key in told[0]
-    assert SECRET not in told[0]
+        problems = [str(error)]
+    assert len(problems) == 1, "an error or a warning"
+    assert key in problems[0]
+    assert SECRET not in problems[0]
 
 
 @pytest.mark.parametrize("line", [rf"ssl.key.password={SECRET}\u12", rf"ssl.key.password={SECRET}\ud800"])

@@ -34,10 +34,10 @@ EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -2, -4, -5
 
 
 @asynccontextmanager
-async def tiered(world: MemoryDeps, count: int = 6, /, **properties: str) -> AsyncIterator[tuple[OpenBroker, Client]]:
+async def tiered(deps: MemoryDeps, count: int = 6, /, **properties: str) -> AsyncIterator[tuple[OpenBroker, Client]]:
     """A topic in the tier with `count` segments of one record, besides the active one."""
     properties = {**TIER, **SOON, "log_initial_task_delay_ms": "1000", **properties}
-    async with open_broker(world, **properties) as opened:
+    async with open_broker(deps, **properties) as opened:
         client = opened.connect()
         await create_tiered(client, "t")
         for number in range(count + 1):
@@ -45,8 +45,8 @@ async def tiered(world: MemoryDeps, count: int = 6, /, **properties: str) -> Asy
         yield opened, client
 
 
-def segments(world: MemoryDeps) -> list[str]:
-    return [key for key in world.objects.objects if key.rpartition("/")[2].count("-") == 3]
+def segments(deps: MemoryDeps) -> list[str]:
+    return [key for key in deps.objects.objects if key.rpartition("/")[2].count("-") == 3]
 
 
 async def offset_of(client: Client, timestamp: int) -> int:
@@ -78,12 +78,12 @@ async def test_without_a_tier_no_topic_is_in_it() -> None:
 @enforces("tier.store")
 @enforces("remote.storage.enable")
 async def test_where_segments_go() -> None:
-    world = MemoryDeps()
-    async with tiered(world) as (opened, client):
+    deps = MemoryDeps()
+    async with tiered(deps) as (opened, client):
         await trio.sleep(5)
-        assert len(segments(world)) == 6
+        assert len(segments(deps)) == 6
         assert all(
-            key.startswith(f"lake/{opened.broker.coordinator.image.cluster_id}/") for key in world.objects.objects
+            key.startswith(f"lake/{opened.broker.coordinator.image.cluster_id}/") for key in deps.objects.objects
         )
         assert await offset_of(client, LATEST_TIERED) == 5
     async with open_broker(MemoryDeps(), **TIER, **SOON) as opened:
@@ -92,25 +92,25 @@ async def test_where_segments_go() -> None:
         for _ in range(4):
             await produce(client, bytes(700_000))
         await trio.sleep(5)
-        assert not segments(opened.world)
+        assert not segments(opened.deps)
 
 
 @enforces("remote.log.copy.disable")
 async def test_without_copies_the_tier_is_read_only() -> None:
-    world = MemoryDeps()
-    async with tiered(world) as (_, client):
+    deps = MemoryDeps()
+    async with tiered(deps) as (_, client):
         await trio.sleep(5)
         assert await alter(client, remote_log_copy_disable="true") == 0
         for _ in range(4):
             await produce(client, bytes(700_000))
         await trio.sleep(5)
-        assert len(segments(world)) == 6
+        assert len(segments(deps)) == 6
 
 
 @enforces("remote.log.delete.on.disable")
 async def test_a_topic_that_leaves_the_tier_deletes_its_remote_segments() -> None:
-    world = MemoryDeps()
-    async with tiered(world) as (_, client):
+    deps = MemoryDeps()
+    async with tiered(deps) as (_, client):
         assert await alter(client, TOPIC, local_retention_bytes="1500000") == 0
         await trio.sleep(10)
         first = await offset_of(client, EARLIEST_LOCAL)
@@ -119,15 +119,15 @@ async def test_a_topic_that_leaves_the_tier_deletes_its_remote_segments() -> Non
         both = {"remote_storage_enable": "false", "remote_log_delete_on_disable": "true"}
         assert await alter(client, TOPIC, **both) == 0
         await trio.sleep(100)
-        assert not segments(world)
+        assert not segments(deps)
         assert await offset_of(client, EARLIEST) == first
         assert await offset_of(client, LATEST_TIERED) == -1
         await produce(client, bytes(700_000))
         await trio.sleep(5)
-        assert not segments(world)
+        assert not segments(deps)
         assert await alter(client, TOPIC, remote_storage_enable="true") == 0
         await trio.sleep(5)
-        assert len(segments(world)) == 7 - first
+        assert len(segments(deps)) == 7 - first
 
 
 LOCAL = [
@@ -163,34 +163,34 @@ async def test_how_long_files_of_topics_that_do_not_say_stay_here(key: str, valu
 
 @enforces("remote.log.manager.task.interval.ms")
 async def test_how_often_is_looked_for_segments() -> None:
-    world = MemoryDeps()
-    async with tiered(world, remote_log_manager_task_interval_ms="60000"):
+    deps = MemoryDeps()
+    async with tiered(deps, remote_log_manager_task_interval_ms="60000"):
         await trio.sleep(50)
-        assert not segments(world)
+        assert not segments(deps)
         await trio.sleep(20)
-        assert len(segments(world)) == 6
+        assert len(segments(deps)) == 6
 
 
 @enforces("tier.copiers")
 async def test_how_many_are_copied_at_a_time() -> None:
     for copiers in (1, 3):
-        world, begun = MemoryDeps(), set[str]()
+        deps, started_keys = MemoryDeps(), set[str]()
 
-        def slow(operation: Operation, key: str, begun: set[str] = begun) -> Fault:
+        def slow(operation: Operation, key: str, started_keys: set[str] = started_keys) -> Fault:
             if operation is not Operation.PUT or key.rpartition("/")[2].count("-") != 3:
                 return HEALTHY
-            begun.add(key)
+            started_keys.add(key)
             return Fault(wait_s=10.0)
 
-        async with open_broker(world, **TIER, **SOON, tier_copiers=str(copiers)) as opened:
+        async with open_broker(deps, **TIER, **SOON, tier_copiers=str(copiers)) as opened:
             client = opened.connect()
             for name in "abcd":
                 await create_tiered(client, name)
                 for _ in range(2):
                     await produce_to(client, name)
-            world.objects.fault = slow
+            deps.objects.fault = slow
             await trio.sleep(9)
-            assert len(begun) == copiers
+            assert len(started_keys) == copiers
 
 
 async def create_tiered(client: Client, name: str) -> None:
@@ -210,13 +210,13 @@ async def produce_to(client: Client, topic: str) -> None:
 
 @enforces("remote.log.manager.copy.max.bytes.per.second")
 async def test_how_much_is_copied_in_a_second() -> None:
-    world = MemoryDeps()
-    async with tiered(world, remote_log_manager_copy_max_bytes_per_second="70000") as (_, client):
+    deps = MemoryDeps()
+    async with tiered(deps, remote_log_manager_copy_max_bytes_per_second="70000") as (_, client):
         await trio.sleep(25)
-        assert len(segments(world)) == 3  # the first one at once
+        assert len(segments(deps)) == 3  # the first one at once
         assert await alter(client, BROKER, remote_log_manager_copy_max_bytes_per_second="700000") == 0
         await trio.sleep(40)
-        assert len(segments(world)) == 6
+        assert len(segments(deps)) == 6
 
 
 @enforces("remote.fetch.max.wait.ms")
@@ -251,19 +251,19 @@ async def test_how_long_a_search_waits_for_the_tier() -> None:
 @enforces("tier.cache.size.bytes")
 @pytest.mark.parametrize("size_bytes", ["0", "100000000"])
 async def test_how_much_of_the_tier_is_kept_where(size_bytes: str) -> None:
-    world = MemoryDeps()
+    deps = MemoryDeps()
     async with tiered(
-        world, 30, tier_cache_dir="/cache/of/tier", tier_cache_size_bytes=size_bytes, log_local_retention_bytes="1"
+        deps, 30, tier_cache_dir="/cache/of/tier", tier_cache_size_bytes=size_bytes, log_local_retention_bytes="1"
     ) as (_, client):
         await trio.sleep(60)
-        assert world.filesystem.exists("/cache/of/tier")
-        assert not world.filesystem.exists("/data/tier-cache")
+        assert deps.filesystem.exists("/cache/of/tier")
+        assert not deps.filesystem.exists("/data/tier-cache")
         assert await offset_of(client, EARLIEST_LOCAL) > 25
         gets = []
         for _ in range(2):
-            before = world.objects.requests[Operation.GET]
+            before = deps.objects.requests[Operation.GET]
             await read_through(client)
-            gets.append(world.objects.requests[Operation.GET] - before)
+            gets.append(deps.objects.requests[Operation.GET] - before)
         assert (gets[1] > 5) == (size_bytes == "0")
 
 

@@ -111,31 +111,31 @@ def session_of(outcome: object) -> int:
 
 async def test_a_topic_that_goes_between_arrival_and_turn_is_gone() -> None:
     async with two_brokers() as sides:
-        told = []
+        replies = []
         for side in sides:
             await side.broker.append("plain", b"v")
             started = side.start(encode_request(request(ids_of(side)["plain"], 0), BY_ID, 1, "me"))
             await side.broker.cluster.real.delete_topic("plain")
             reply = await answer(started)
             assert reply is not None
-            told.append(join(reply))
-        assert told[0] == told[1]
+            replies.append(join(reply))
+        assert replies[0] == replies[1]
 
 
 async def test_large_records_stay_in_their_file_and_small_ones_leave_with_the_reply() -> None:
     async with two_brokers() as sides:
         for size, segments in ((1_000, 1), (100_000, 3)):
-            told = []
+            replies = []
             for side in sides:
                 base_offset = await side.broker.append("plain", bytes(size))
                 started = side.start(encode_request(request(ids_of(side)["plain"], base_offset), BY_ID, 1, "me"))
                 reply = await answer(started)
                 assert reply is not None
-                told.append(join(reply))
+                replies.append(join(reply))
             assert isinstance(started, FastFetch)
             assert reply is not None
             assert len(reply) == segments
-            assert told[0] == told[1]
+            assert replies[0] == replies[1]
 
 
 async def test_a_session_of_more_partitions_than_a_turn_is_told_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,15 +260,17 @@ class GroupTraffic:
         names = ("plain", "wide") if draw.random() < 0.9 else ("secret", "unknown", "", "wide" * 40)
         name = draw.choice(names)
         metadata = draw.choice(("",) * 9 + (None, "kgo-1234", "grüße", "x" * 200, "m" * 4097))
-        some = [self._partition(index, metadata) for index in draw.sample(range(PARTITIONS.get(name, 3)), k=1)]
+        partitions = [self._partition(index, metadata) for index in draw.sample(range(PARTITIONS.get(name, 3)), k=1)]
         if count != 1:
             first = draw.randrange(3)
-            some = [self._partition(index % PARTITIONS.get(name, 3), metadata) for index in range(first, first + count)]
-        if some and draw.random() < 0.03:
-            some[-1].partition_index = draw.choice((-1, 300, 2**31 - 1))
-        if some and draw.random() < 0.05:
-            some[-1].committed_metadata = draw.choice((None, "another", "m" * 4097))
-        return OffsetCommitRequestTopic(name=name, topic_id=self._ids.get(name, bytes(16)), partitions=some)
+            partitions = [
+                self._partition(index % PARTITIONS.get(name, 3), metadata) for index in range(first, first + count)
+            ]
+        if partitions and draw.random() < 0.03:
+            partitions[-1].partition_index = draw.choice((-1, 300, 2**31 - 1))
+        if partitions and draw.random() < 0.05:
+            partitions[-1].committed_metadata = draw.choice((None, "another", "m" * 4097))
+        return OffsetCommitRequestTopic(name=name, topic_id=self._ids.get(name, bytes(16)), partitions=partitions)
 
     def _partition(self, index: int, metadata: str | None) -> OffsetCommitRequestPartition:
         return OffsetCommitRequestPartition(
@@ -379,7 +381,7 @@ async def test_a_request_with_trailing_bytes_is_left_to_the_general_path() -> No
 
 
 async def test_the_prefix_cache_is_bounded_in_entries_and_client_id_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.fast_path.prefix_cache.LEARNED_MAX", 5)
+    monkeypatch.setattr("kafkawire.fast_path.prefix_cache.CACHED_MAX", 5)
     async with two_brokers() as (_, side):
         beating: Any = side.fast_paths[HEARTBEAT].fast_path
         committing: Any = side.fast_paths[OFFSET_COMMIT].fast_path
@@ -392,8 +394,8 @@ async def test_the_prefix_cache_is_bounded_in_entries_and_client_id_size(monkeyp
             await side.finish(side.start(encode_request(request, 4, 1, client)))
             await side.finish(side.start(commit_frame(client=client)))
         assert side.taken == 24
-        beginnings, _, singles = committing._shapes[9]
-        assert len(beating._beginnings[4]._learned) == len(beginnings._learned) == len(singles._learned) == 2
+        prefixes, _, singles = committing._shapes[9]
+        assert len(beating._prefixes[4]._learned) == len(prefixes._learned) == len(singles._learned) == 2
 
 
 @pytest.mark.parametrize("call", ["heartbeat", "commit"])

@@ -161,15 +161,15 @@ async def test_list_offsets_after_an_append_returns_the_new_end(version: int) ->
 
 async def test_a_topic_that_goes_between_arrival_and_turn_is_gone() -> None:
     async with two_brokers() as sides:
-        told = []
+        replies = []
         for side in sides:
             started = side.start(encode_request(request(row(LATEST)), NEWEST, 1, "me"))
             await side.broker.cluster.real.delete_topic("plain")
             reply = await answer(started)
             assert reply is not None
-            told.append(join(reply))
+            replies.append(join(reply))
         assert isinstance(started, FastListOffsets)
-        assert told[0] == told[1]
+        assert replies[0] == replies[1]
 
 
 async def test_a_bug_behind_the_fast_path_is_answered_as_one_behind_the_general_path(

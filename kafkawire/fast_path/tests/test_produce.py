@@ -51,19 +51,19 @@ async def test_produces_with_fast_paths_return_the_same_as_without(seed: int) ->
 
 async def test_a_produce_that_times_out_gets_the_reply_of_the_general_path() -> None:
     async with two_brokers() as sides:
-        told = []
+        replies = []
         for side in sides:
             log = side.broker.log("plain")
             data = [PartitionProduceData(index=0, records=memoryview(batch(b"v")))]
             topics = [TopicProduceData(name="plain", topic_id=log.partition.topic_id, partition_data=data)]
             request = ProduceRequest(acks=-1, timeout_ms=10, topic_data=topics)
-            async with side.broker.store._dirs[0].commit_log.committer.between_rounds():
+            async with side.broker.store._dirs[0].commit_log.committer.between_commit_batches():
                 started = side.start(encode_request(request, 13, 7, "c"))
                 assert not started.is_settled
                 assert started.deadline_s == trio.current_time() + 0.01
                 await trio.sleep(0.02)
-                told.append(join(started.reply()))
-        assert told[0] == told[1]
+                replies.append(join(started.reply()))
+        assert replies[0] == replies[1]
 
 
 async def test_a_deleted_topic_is_unknown_at_once_and_a_closed_log_is_told() -> None:
@@ -84,7 +84,7 @@ async def test_a_deleted_topic_is_unknown_at_once_and_a_closed_log_is_told() -> 
 async def test_frames_that_say_the_same_share_a_template_and_there_are_not_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kafkawire.fast_path.prefix_cache.LEARNED_MAX", 5)
+    monkeypatch.setattr("kafkawire.fast_path.prefix_cache.CACHED_MAX", 5)
     async with two_brokers() as (_, side):
         fast_path: Any = side.fast_paths[PRODUCE].fast_path
         for number in range(50):
@@ -112,7 +112,7 @@ async def test_requests_with_a_very_long_client_id_are_not_cached() -> None:
                     acks=1, timeout_ms=10, topic_data=[TopicProduceData(name="plain", partition_data=data)]
                 )
                 await side.finish(side.start(encode_request(request, 9, number, client_id)))
-            assert [sum(map(len, fast_path._templates)), sum(map(len, fast_path._beginnings))] == [kept, kept]
+            assert [sum(map(len, fast_path._templates)), sum(map(len, fast_path._prefixes))] == [kept, kept]
         assert side.fast_paths[PRODUCE].taken == 4
 
 

@@ -148,7 +148,7 @@ async def test_a_fetch_without_a_cold_segment_index_returns_no_records_and_no_er
     async with cold_broker() as cold:
         await trio.sleep(0.3)  # the broker looks the manifest up each second
         log: Any = cold.log()
-        log.log.cold.let_go()  # as after a start without an index
+        log.log.cold.drop_all()  # as after a start without an index
         row = (await cold.fetch(FIRST))[FIRST]
         assert is_empty(row)
         assert row.high_watermark == 2
@@ -159,9 +159,9 @@ async def test_an_error_of_one_partition_is_returned_for_that_partition_only(fau
     """The error is returned at once, also to a request that waits for other partitions."""
     async with cold_broker(2) as cold:
         if fault is None:
-            found = [key for key in cold.world.objects.objects if "/0/0" in key]
+            found = [key for key in cold.deps.objects.objects if "/0/0" in key]
             for key in found:
-                del cold.world.objects.objects[key]
+                del cold.deps.objects.objects[key]
         else:
             cold.read_with(fault, partition=0)
         began_s = trio.current_time()
@@ -286,11 +286,11 @@ async def test_a_load_keeps_its_cache_room_until_it_is_read_or_expires() -> None
     log: PartitionLog = slow  # type: ignore[assignment]
     async with trio.open_nursery() as nursery:
         loads = ColdLoads(nursery, lambda: 500, cache_size_bytes=2 * LOAD_MAX_BYTES)
-        begun = []
+        loads_started = []
         for offset in range(4):
-            begun.append(loads.begin(log, offset, 10**9, Isolation.READ_UNCOMMITTED))
+            loads_started.append(loads.begin(log, offset, 10**9, Isolation.READ_UNCOMMITTED))
             await trio.testing.wait_all_tasks_blocked()
-        first = begun[0]
+        first = loads_started[0]
         assert first is not None
 
         def one() -> None: ...
@@ -300,10 +300,10 @@ async def test_a_load_keeps_its_cache_room_until_it_is_read_or_expires() -> None
         first.call_when_over(other)
         await trio.sleep(1.1)
         assert slow.loads == [(0, LOAD_MAX_BYTES), (1, LOAD_MAX_BYTES)]
-        first.was_read(one)
+        first.note_read(one)
         await trio.sleep(0.1)
         assert len(slow.loads) == 2
-        first.was_read(other)
+        first.note_read(other)
         await trio.sleep(0.1)
         assert len(slow.loads) == 3
         await trio.sleep(HELD_S - 0.4)
@@ -330,36 +330,38 @@ async def test_a_request_that_comes_back_after_its_load_starts_another_load() ->
 async def test_requests_for_the_same_records_share_a_load(error: Exception | None) -> None:
     slow = SlowLog(error)
     log: PartitionLog = slow  # type: ignore[assignment]
-    told: list[int] = []
+    called: list[int] = []
     async with trio.open_nursery() as nursery:
         loads = ColdLoads(nursery, lambda: 500, cache_size_bytes=0)
         one, other = (loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED) for _ in range(2))
         assert one is not None
         assert one is other
-        one.call_when_over(lambda: told.append(1))
+        one.call_when_over(lambda: called.append(1))
 
         def leaves() -> None:
-            told.append(2)
+            called.append(2)
 
         one.call_when_over(leaves)
         one.forget(leaves)
         await trio.sleep(1.1)
-        assert (one.is_over, one.error, told, len(slow.loads)) == (True, error, [1], 1)
+        assert (one.is_over, one.error, called, len(slow.loads)) == (True, error, [1], 1)
         assert loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED) is not one
 
 
 @pytest.mark.parametrize(
-    ("error", "after_s", "is_told"),
+    ("error", "after_s", "is_reported"),
     [(StorageError("lost"), 1, True), (StorageError("lost"), 100, False), (TierUnreachable("away"), 1, False)],
 )
-async def test_a_storage_error_waits_a_while_for_the_next_fetch(error: Exception, after_s: int, is_told: bool) -> None:
+async def test_a_storage_error_waits_a_while_for_the_next_fetch(
+    error: Exception, after_s: int, is_reported: bool
+) -> None:
     slow = SlowLog(error)
     log: PartitionLog = slow  # type: ignore[assignment]
     async with trio.open_nursery() as nursery:
         loads = ColdLoads(nursery, lambda: 500, cache_size_bytes=0)
         loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED)
         await trio.sleep(1 + after_s)
-        for told in (is_told, False):  # once
+        for expected in (is_reported, False):  # once
             again = loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED)
             assert again is not None
-            assert again.is_over == told
+            assert again.is_over == expected

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 import trio
 
-from engine.api import PartitionLog, TopicPartition
+from engine.api import PartitionLog, TopicIdPartition
 from kafkawire.fetching import sessions as fetch_sessions
 from kafkawire.fetching.expiry import CHECK_INTERVAL_S, expire_sessions
 from kafkawire.fetching.sessions import (
@@ -26,7 +26,7 @@ from kafkawire.requests.errors import ErrorCode
 
 @dataclass(eq=False)
 class FakeLog:
-    partition: TopicPartition
+    partition: TopicIdPartition
 
 
 @dataclass
@@ -73,7 +73,7 @@ def target(topic: str = "t", partition: int = 0, offset: int = 0, *, by_id: bool
         last_fetched_epoch=-1,
         leader_epoch=-1,
     )
-    found.log = cast("PartitionLog", FakeLog(TopicPartition(found.topic_id, topic, partition)))
+    found.log = cast("PartitionLog", FakeLog(TopicIdPartition(found.topic_id, topic, partition)))
     return found
 
 
@@ -127,15 +127,15 @@ def test_a_session_takes_one_request_at_a_time() -> None:
 
 def test_a_partition_is_news_again_to_a_replica_that_knows_older_offsets() -> None:
     """A replica may have dropped a reply, and its next request says so; a client sends nothing of this."""
-    told, lossy = target(), target()
-    assert told.tell(9, 3)
-    assert not told.tell(9, 3)
-    told.ask(lossy)
-    assert not told.tell(9, 3)
+    receiver, lossy = target(), target()
+    assert receiver.note_sent(9, 3)
+    assert not receiver.note_sent(9, 3)
+    receiver.adopt(lossy)
+    assert not receiver.note_sent(9, 3)
     for lossy.high_watermark, lossy.log_start_offset in ((8, 3), (9, 2)):
-        told.ask(lossy)
-        assert told.tell(9, 3)
-        assert not told.tell(9, 3)
+        receiver.adopt(lossy)
+        assert receiver.note_sent(9, 3)
+        assert not receiver.note_sent(9, 3)
 
 
 def test_a_removed_session_stops_watching_when_no_request_waits_on_it() -> None:
@@ -155,8 +155,8 @@ def test_update_adds_changes_and_forgets() -> None:
     cache = cache_of()
     first, second = target(partition=0), target(partition=1)
     session, waiter = opened(cache, first, second)
-    session.settle(first, served=False, has_more=False)
-    session.settle(second, served=False, has_more=False)
+    session.requeue(first, served=False, has_more=False)
+    session.requeue(second, served=False, has_more=False)
     assert not session.pending
     third = target(partition=2)
     session.update([target(partition=0, offset=7), third], [second.key])
@@ -171,7 +171,7 @@ def test_a_changed_log_is_pending_again_in_its_session() -> None:
     quiet, loud = target(partition=0), target(partition=1)
     session, waiter = opened(cache, quiet, loud)
     for one in (quiet, loud):
-        session.settle(one, served=False, has_more=False)
+        session.requeue(one, served=False, has_more=False)
     assert loud.log is not None
     waiter.changed = [loud.log]
     session.update([], [])
@@ -182,21 +182,21 @@ def test_a_served_partition_moves_to_the_end_of_the_queue() -> None:
     cache = cache_of()
     targets = [target(partition=number) for number in range(3)]
     session, _ = opened(cache, *targets)
-    session.settle(targets[0], served=True, has_more=True)
+    session.requeue(targets[0], served=True, has_more=True)
     assert list(session.pending) == [targets[1], targets[2], targets[0]]
-    session.settle(targets[1], served=False, has_more=True)
+    session.requeue(targets[1], served=False, has_more=True)
     assert list(session.pending) == [targets[1], targets[2], targets[0]], "not served: keeps its turn"
-    session.settle(targets[2], served=True, has_more=False)
+    session.requeue(targets[2], served=True, has_more=False)
     assert list(session.pending) == [targets[1], targets[0], targets[2]], "records may be fetched again"
 
 
 def test_a_target_is_news_when_its_offsets_change_and_after_an_error() -> None:
     one = target()
-    assert one.tell(5, 0)
-    assert not one.tell(5, 0)
-    assert one.tell(5, 1)
-    one.tell_error()
-    assert one.tell(5, 1), "after an error the partition is told again"
+    assert one.note_sent(5, 0)
+    assert not one.note_sent(5, 0)
+    assert one.note_sent(5, 1)
+    one.note_error_sent()
+    assert one.note_sent(5, 1), "after an error the partition is told again"
 
 
 def test_a_watch_follows_a_target_to_its_new_log() -> None:
@@ -206,7 +206,7 @@ def test_a_watch_follows_a_target_to_its_new_log() -> None:
     watch.follow(one)
     watch.follow(one)
     assert waiter.watched == [one.log]
-    one.log = cast("PartitionLog", FakeLog(TopicPartition(b"other", "t", 0)))
+    one.log = cast("PartitionLog", FakeLog(TopicIdPartition(b"other", "t", 0)))
     watch.follow(one)
     assert waiter.watched == [one.log]
     one.log = None

@@ -99,10 +99,10 @@ async def test_loggers_groups_and_clients_metrics() -> None:
 async def test_an_invalid_resource_returns_its_own_error(asked: DescribeConfigsResource, code: int, text: str) -> None:
     async with open_handlers() as broker:
         await broker.create("t")
-        refused, told = await describe(broker, asked, resource(TOPIC, "t"))
+        refused, row = await describe(broker, asked, resource(TOPIC, "t"))
         assert (refused.error_code, refused.error_message, refused.configs) == (code, text, [])
         assert (refused.resource_type, refused.resource_name) == (asked.resource_type, asked.resource_name)
-        assert told.configs
+        assert row.configs
 
 
 LONG = "\N{EURO SIGN}" * 10_922  # three bytes each: a protocol string cannot hold more text

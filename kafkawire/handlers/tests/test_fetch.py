@@ -11,7 +11,7 @@ import trio
 
 from coordinator.api import PartitionState, TopicInfo
 from engine import errors as log_errors
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.log_config import LogConfig
 from kafkawire.fetching import sessions as fetch_sessions
 from kafkawire.fetching.work import TARGETS_PER_TURN
@@ -198,9 +198,9 @@ async def diverged_log(broker: Broker) -> None:
     topic_id = await broker.create("t")
     for value in (b"a", b"b"):
         await broker.append("t", value)
-    await broker.store.open_partition(TopicPartition(topic_id, "t", 0), LogConfig(), 2)
+    await broker.store.open_partition(TopicIdPartition(topic_id, "t", 0), LogConfig(), 2)
     await broker.append("t", b"c")
-    await broker.store.get(TopicPartition(topic_id, "t", 0)).delete_records(1)
+    await broker.store.get(TopicIdPartition(topic_id, "t", 0)).delete_records(1)
 
 
 @pytest.mark.parametrize(

@@ -161,11 +161,11 @@ async def test_an_assignment(version: int) -> None:
         reply = await broker.ask(
             sync_request(group_instance_id="i", protocol_type="consumer", protocol_name="range"), version
         )
-        told = ("consumer", "range") if version >= 5 else (None, None)
+        expected = ("consumer", "range") if version >= 5 else (None, None)
         claim = Claim("m", "i" if version >= 3 else None, 3)
-        assert broker.groups.calls == [("sync", "g", claim, told, {"m": b"mine", "n": b"his"})]
+        assert broker.groups.calls == [("sync", "g", claim, expected, {"m": b"mine", "n": b"his"})]
     assert (reply.error_code, reply.throttle_time_ms, reply.assignment) == (0, 0, b"mine")
-    assert (reply.protocol_type, reply.protocol_name) == told
+    assert (reply.protocol_type, reply.protocol_name) == expected
 
 
 @pytest.mark.parametrize(("error", "code"), CODES, ids=lambda value: type(value).__name__)

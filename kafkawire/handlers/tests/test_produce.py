@@ -251,8 +251,8 @@ async def test_newer_clients_add_partitions_by_writing_to_them(version: int) -> 
             topic="" if version == 13 else "t",
             topic_id=topic_id if version == 13 else ZERO_UUID,
         )
-        [told] = (await broker.ask(asked, version)).responses
-        assert [row.error_code for row in told.partition_responses] == [0, 0]
+        [topic_row] = (await broker.ask(asked, version)).responses
+        assert [row.error_code for row in topic_row.partition_responses] == [0, 0]
         partitions = [Partition("t", 0), Partition("t", 1)]
         assert broker.transactions.calls == [("add_partitions", "x", PRODUCER, partitions, SECOND_PROTOCOL)]
 

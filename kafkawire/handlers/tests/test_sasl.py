@@ -108,11 +108,11 @@ async def test_an_authenticated_broker_acts_for_the_cluster() -> None:
 async def test_the_mechanism_is_the_one_there_is() -> None:
     async with open_broker() as real:
         broker = connected(real)
-        told = await handshake(broker)
-        assert (told.error_code, told.mechanisms) == (NONE, [MECHANISM])
+        response = await handshake(broker)
+        assert (response.error_code, response.mechanisms) == (NONE, [MECHANISM])
         broker = connected(real)
-        told = await handshake(broker, "PLAIN")
-        assert (told.error_code, told.mechanisms) == (MECHANISM_UNKNOWN, [MECHANISM])
+        response = await handshake(broker, "PLAIN")
+        assert (response.error_code, response.mechanisms) == (MECHANISM_UNKNOWN, [MECHANISM])
         with pytest.raises(ProtocolViolation, match="PLAIN"):
             await handshake(broker)
 
@@ -121,8 +121,8 @@ async def test_the_mechanism_is_the_one_there_is() -> None:
 async def test_authentication_is_refused_on_another_listener_or_without_a_secret(version: int) -> None:
     async with open_handlers() as real:
         for broker in (real, connected(real.reconfigured(links=accepting(real)), "CLIENTS")):
-            told = await handshake(broker, version=version)
-            assert (told.error_code, told.mechanisms) == (ILLEGAL, [])
+            response = await handshake(broker, version=version)
+            assert (response.error_code, response.mechanisms) == (ILLEGAL, [])
             answer = await authenticate(broker, b"n,,n=broker-2,r=nonce")
             assert (answer.error_code, answer.auth_bytes) == (ILLEGAL, b"")
 

@@ -239,12 +239,12 @@ async def test_deletion_can_be_switched_off(version: int, code: int) -> None:
     ids=["may be described", "may not be described"],
 )
 async def test_a_topic_that_may_not_be_deleted(allowed: frozenset[Operation], shown_by_id: str | None) -> None:
-    def some(principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+    def authorize_some(principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         return operation in allowed
 
     async with open_handlers() as real:
         topic_id = await real.create("t")
-        broker = real.reconfigured(authorizer=some)
+        broker = real.reconfigured(authorizer=authorize_some)
         assert [(row.name, row.error_code) for row in await delete(broker, "t")] == [("t", 29)]
         assert [(row.name, row.error_code) for row in await delete(broker, topic_id)] == [(shown_by_id, 29)]
         assert "t" in real.cluster.image.topics

@@ -14,21 +14,21 @@ from starlette.applications import Starlette
 from kafkawire.http.hosts import AllowedHosts
 
 
-async def asked(
+async def get_response(
     app: Starlette, path: str, host: str | None = None, peer: str = "127.0.0.1", /, **query: object
 ) -> tuple[int, str]:
     """Status and body of the response to a GET of `peer`."""
-    return await _asked(app, "GET", path, [] if host is None else [(b"host", host.encode())], b"", peer, query)
+    return await _request(app, "GET", path, [] if host is None else [(b"host", host.encode())], b"", peer, query)
 
 
 async def posted(
     app: Starlette, path: str, content_type: str, body: bytes, peer: str = "127.0.0.1", /, **query: object
 ) -> tuple[int, str]:
     """Status and body of the response to a POST of `peer`."""
-    return await _asked(app, "POST", path, [(b"content-type", content_type.encode())], body, peer, query)
+    return await _request(app, "POST", path, [(b"content-type", content_type.encode())], body, peer, query)
 
 
-async def _asked(
+async def _request(
     app: Starlette,
     method: str,
     path: str,

@@ -10,11 +10,11 @@ import trio
 
 from coordinator import cluster_events
 from coordinator.event_log import Kind
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.stats import BUCKETS_S
 from kafkawire.adapters import role_log
 from kafkawire.http.tests.test_metrics import scraped
-from kafkawire.http.tests.test_replication_metrics import told
+from kafkawire.http.tests.test_replication_metrics import metrics_of
 from kafkawire.replication import replica_events
 from kafkawire.replication.replica_events import ReplicaEvents
 from kafkawire.server.loop_watch import LoopWatch
@@ -59,7 +59,7 @@ def condition(alert: str) -> str:
 
 async def total(cluster: MemoryCluster, name: str, brokers: Sequence[int] = ()) -> float:
     """Sum over all running brokers, or over these."""
-    return float(sum([(await told(cluster, one))[name] for one in brokers or [*cluster.brokers]]))
+    return float(sum([(await metrics_of(cluster, one))[name] for one in brokers or [*cluster.brokers]]))
 
 
 async def test_an_unclean_election() -> None:
@@ -82,22 +82,22 @@ async def test_an_unclean_election() -> None:
         assert await total(cluster, TRUNCATIONS) == 0
         await nursery.start(cluster.serve, first, {})
         await in_sync(cluster, first, second)
-        assert (await told(cluster, first))[TRUNCATIONS] == 1, "it had what is lost"
+        assert (await metrics_of(cluster, first))[TRUNCATIONS] == 1, "it had what is lost"
 
 
 async def test_a_broker_that_is_fenced() -> None:
     assert condition("KafkawireBrokerFenced") == f"max by (job) ({FENCED}) > 0"
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
-        assert [(await told(cluster, one))[FENCED] for one in BROKERS] == [0, 0, 0]
+        assert [(await metrics_of(cluster, one))[FENCED] for one in BROKERS] == [0, 0, 0]
         gone = state(cluster).leader
         await kill(cluster, gone)
         await led_by_another(cluster, gone)
-        assert [(await told(cluster, one))[FENCED] for one in cluster.brokers] == [1, 1]
+        assert [(await metrics_of(cluster, one))[FENCED] for one in cluster.brokers] == [1, 1]
         assert await total(cluster, "kafkawire_brokers_fenced_total") == 1
         await nursery.start(cluster.serve, gone, {})
         await in_sync(cluster, *BROKERS)
-        assert (await told(cluster, gone))[FENCED] == 0
+        assert (await metrics_of(cluster, gone))[FENCED] == 0
 
 
 async def test_a_replica_that_is_copied_again() -> None:
@@ -110,7 +110,7 @@ async def test_a_replica_that_is_copied_again() -> None:
         path = log.path_of(log.active.base_offset)
         await cluster.stop(gone)
         await until_gone(cluster, gone)
-        filesystem = cluster.world(gone).filesystem
+        filesystem = cluster.deps_of(gone).filesystem
         filesystem.unlink(CLEAN)
         segment = filesystem.open(path)
         segment.truncate(segment.size() - 1)
@@ -118,7 +118,7 @@ async def test_a_replica_that_is_copied_again() -> None:
         assert await total(cluster, RESTARTS) == 0
         await nursery.start(cluster.serve, gone, {})
         await in_sync(cluster, *BROKERS)
-        assert (await told(cluster, gone))[RESTARTS] == 1
+        assert (await metrics_of(cluster, gone))[RESTARTS] == 1
 
 
 async def test_a_replica_that_is_closed() -> None:
@@ -127,7 +127,7 @@ async def test_a_replica_that_is_closed() -> None:
     async with open_cluster(1) as (cluster, _):
         events = ReplicaEvents(cluster.brokers[1].broker.metrics.replication)
         assert await total(cluster, FAILURES) == 0
-        events.failed(TopicPartition(bytes(16), "orders", 0), "the logs contradict each other")
+        events.failed(TopicIdPartition(bytes(16), "orders", 0), "the logs contradict each other")
         assert await total(cluster, FAILURES) == 1
 
 
@@ -140,7 +140,7 @@ async def test_a_replica_on_a_new_disk_is_not_counted_as_a_restarted_copy() -> N
         wipe(cluster, gone)
         await nursery.start(cluster.serve, gone, {})
         await in_sync(cluster, *BROKERS)
-        assert (await told(cluster, gone))[RESTARTS] == 0
+        assert (await metrics_of(cluster, gone))[RESTARTS] == 0
 
 
 async def test_a_follower_with_a_slow_disk_exceeds_the_threshold_of_its_alert(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ async def test_a_follower_with_a_slow_disk_exceeds_the_threshold_of_its_alert(mo
         await acknowledged(cluster, b"before")
         leader = state(cluster).leader
         slow, other = (one for one in BROKERS if one != leader)
-        pool = cluster.brokers[slow].broker.world.pool
+        pool = cluster.brokers[slow].broker.deps.pool
         sync = pool.sync
 
         async def slow_sync(*args: Any, **kwargs: Any) -> None:
@@ -189,36 +189,39 @@ async def test_isrs_that_shrink_again_and_again() -> None:
         await create(cluster)
         leader = state(cluster).leader
         gone = next(one for one in BROKERS if one != leader)
-        begun_s = trio.current_time()
+        started_s = trio.current_time()
 
-        async def is_told() -> bool:
+        async def has_fired() -> bool:
             return await total(cluster, SHRINKS, [leader]) > 3 * await total(cluster, LED, [leader])
 
         for _ in range(4):
-            assert not await is_told()
+            assert not await has_fired()
             await kill(cluster, gone)
             await in_sync(cluster, *(one for one in BROKERS if one != gone))
             await nursery.start(cluster.serve, gone, {})
             await in_sync(cluster, *BROKERS)
-        await until(is_told)
-        assert trio.current_time() - begun_s < 15 * 60
+        await until(has_fired)
+        assert trio.current_time() - started_s < 15 * 60
 
 
 async def test_a_disk_that_hangs() -> None:
     behind = "kafkawire_log_dirs_behind"
     assert condition("KafkawireLogDirBehind") == f"{behind}_max_seconds > 10"
     async with prepared() as (cluster, _, path):
-        assert ((await told(cluster, 1))[behind], (await told(cluster, 1))[f"{behind}_max_seconds"]) == (0, 0)
+        assert ((await metrics_of(cluster, 1))[behind], (await metrics_of(cluster, 1))[f"{behind}_max_seconds"]) == (
+            0,
+            0,
+        )
         with hanging(cluster, path):
-            begun_s = trio.current_time()
+            started_s = trio.current_time()
             await fall_behind(cluster)
             await trio.sleep(20)
-            found = await told(cluster, 1)
+            found = await metrics_of(cluster, 1)
             assert found[behind] == 1
-            assert 20 < found[f"{behind}_max_seconds"] <= trio.current_time() - begun_s
-            assert (await told(cluster, 2))[behind] == 0
+            assert 20 < found[f"{behind}_max_seconds"] <= trio.current_time() - started_s
+            assert (await metrics_of(cluster, 2))[behind] == 0
         await trio.sleep(1)
-        assert (await told(cluster, 1))[f"{behind}_max_seconds"] == 0
+        assert (await metrics_of(cluster, 1))[f"{behind}_max_seconds"] == 0
 
 
 def test_every_alert_has_its_place_in_the_runbook() -> None:

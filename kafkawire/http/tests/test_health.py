@@ -12,12 +12,12 @@ from engine.errors import StorageError
 from engine.stats import CommitStatistics, LogDirStatistics
 from kafkawire.http.app import build_app
 from kafkawire.http.health import NAMED_MAX, READY_ALIASES, Health
-from kafkawire.http.tests.asgi import ANY_HOST, NoMetrics, asked
+from kafkawire.http.tests.asgi import ANY_HOST, NoMetrics, get_response
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.api import TopicPartition
+    from engine.api import TopicIdPartition
 
 ME = 1
 
@@ -36,7 +36,7 @@ class Store:
     def log_dirs(self) -> Sequence[LogDirStatistics]:
         return self.dirs
 
-    def get(self, partition: TopicPartition) -> None:
+    def get(self, partition: TopicIdPartition) -> None:
         if partition.topic in self.offline:
             raise StorageError("offline")
 
@@ -62,7 +62,7 @@ async def ask(
     known = known or image(topic("orders"))
     store = store or Store()
     health = Health(lambda: is_live, lambda: known, store, store.log_dirs, ME, {}, lambda: has_session)  # type: ignore[arg-type]
-    status, body = await asked(build_app(health.routes(), NoMetrics(), [], ANY_HOST), path)
+    status, body = await get_response(build_app(health.routes(), NoMetrics(), [], ANY_HOST), path)
     return status, json.loads(body)
 
 
@@ -143,8 +143,8 @@ async def test_ailments_of_others_are_reasons_as_many_as_a_person_reads() -> Non
     ailments = {"transactions that hang": lambda: many, "partitions in the remote tier": lambda: ["t-0 is fenced"]}
     known = image(topic("orders"))
     health = Health(lambda: True, lambda: known, store, store.log_dirs, ME, ailments)  # type: ignore[arg-type]
-    status, body = await asked(build_app(health.routes(), NoMetrics(), [], ANY_HOST), "/health/cluster")
+    status, body = await get_response(build_app(health.routes(), NoMetrics(), [], ANY_HOST), "/health/cluster")
     assert status == 503
     expected = [*many[:NAMED_MAX], "3 more: transactions that hang", "t-0 is fenced"]
     assert json.loads(body)["reasons"] == expected
-    assert (await asked(build_app(health.routes(), NoMetrics(), [], ANY_HOST), "/health/ready"))[0] == 200
+    assert (await get_response(build_app(health.routes(), NoMetrics(), [], ANY_HOST), "/health/ready"))[0] == 200

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kafkawire.http.hosts import AllowedHosts
-from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.asgi import get_response
 from kafkawire.server.loop_watch import LoopWatch
 from kafkawire.testing import open_broker
 
@@ -48,9 +48,9 @@ async def test_names_that_the_http_listener_is_asked_for_by() -> None:
     async with open_broker(http_listeners="", http_allowed_hosts="kafkawire,metrics.example") as opened:
         app = opened.broker.http_app(LoopWatch())
         for host in ("kafkawire:9644", "metrics.example", "127.0.0.1:9644", "localhost:9644"):
-            assert (await asked(app, "/health/live", host))[0] == 200
+            assert (await get_response(app, "/health/live", host))[0] == 200
         for path in ("/health/live", "/metrics", "/v1/topics/t/messages", "/no/such/path"):
-            status, body = await asked(app, path, "rebound.example")
+            status, body = await get_response(app, path, "rebound.example")
             assert status == 421
             assert "http.allowed.hosts" in json.loads(body)["error"]
 
@@ -58,4 +58,4 @@ async def test_names_that_the_http_listener_is_asked_for_by() -> None:
 async def test_a_request_without_a_host_header_is_answered() -> None:
     """Probes in HTTP/1.0 send no Host header; browsers always do."""
     async with open_broker() as opened:
-        assert (await asked(opened.broker.http_app(LoopWatch()), "/health/live"))[0] == 200
+        assert (await get_response(opened.broker.http_app(LoopWatch()), "/health/live"))[0] == 200

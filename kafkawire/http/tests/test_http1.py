@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkawire.http.bodies import Bodies
-from kafkawire.http.http1 import PORTION_BYTES, Gone, Http1, Refused
+from kafkawire.http.http1 import PORTION_BYTES, Http1, PeerClosed, Refused
 
 GET = b"GET /a%20b?c=d HTTP/1.1\r\nHost: x:1\r\nX-Twice: 1\r\nx-twice: 2\r\n\r\n"
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
@@ -65,7 +65,7 @@ def test_requests_and_answers_take_turns() -> None:
         assert http.next_cycle()
     assert http.request() is None
     http.receive(b"")
-    with pytest.raises(Gone):
+    with pytest.raises(PeerClosed):
         http.request()
 
 
@@ -105,7 +105,7 @@ def test_any_input_is_answered_or_refused(pieces: list[bytes]) -> None:
                 if not http.next_cycle():
                     return
             http.interim()
-    except Gone:
+    except PeerClosed:
         return
     except Refused as refused:
         refusal = refused

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.append_at_offset import KeptBatches
 from engine.errors import EngineError, MessageTooLarge, NotLeaderOrFollower, Overloaded, StorageError
 from engine.tests.test_append_at_offset import kept
 from kafkawire.http.kept_batches import CONTENT_TYPE, Edges
-from kafkawire.http.tests.asgi import asked, posted
+from kafkawire.http.tests.asgi import get_response, posted
 from kafkawire.http.topic_routes import topic_routes
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.requests.context import Operation, ResourceType, allow_all
@@ -23,20 +23,20 @@ from kafkawire.tests.cold_world import WARM, Cold, cold_broker
 TIMES = (EPOCH_MS, EPOCH_MS)
 
 
-class Told:
-    """A keeper of batches that refuses."""
+class RefusingAppender:
+    """An appender of batches that refuses."""
 
     def __init__(self, error: EngineError) -> None:
         self._error = error
 
-    async def append(self, partition: TopicPartition, records: memoryview, end_offset: int | None = None) -> Edges:
+    async def append(self, partition: TopicIdPartition, records: memoryview, end_offset: int | None = None) -> Edges:
         raise self._error
 
 
-def app_of(cold: Cold, authorizer: Any = allow_all, keeper: Any = None) -> Starlette:
+def app_of(cold: Cold, authorizer: Any = allow_all, appender: Any = None) -> Starlette:
     broker = cold.opened.broker
-    keeper = keeper or KeptBatches(broker.store)
-    return Starlette(routes=topic_routes(broker.coordinator, broker.store, keeper, authorizer, "", None))
+    appender = appender or KeptBatches(broker.store)
+    return Starlette(routes=topic_routes(broker.coordinator, broker.store, appender, authorizer, "", None))
 
 
 async def sent(
@@ -68,7 +68,7 @@ async def test_batches_are_appended_where_they_were() -> None:
         assert await sent(app, cold, two) == (200, {"log_start": 0, "log_end": 9}), "they are there already"
         assert await sent(app, cold, batch(9, b"c"), log_end=9) == (200, {"log_start": 0, "log_end": 10})
         assert log.high_watermark == 10
-        _, text = await asked(app, f"/v1/topics/{WARM}/messages", **{"from": 0})
+        _, text = await get_response(app, f"/v1/topics/{WARM}/messages", **{"from": 0})
         assert [(one["offset"], one["value"]) for one in json.loads(text)["messages"]][1:] == [
             (1, "a"),
             (5, "b"),
@@ -124,7 +124,7 @@ async def test_invalid_append_at_offset_requests_are_refused_with_a_reason() -> 
 )
 async def test_engine_errors_are_returned_under_their_kafka_names(error: EngineError, status: int, code: str) -> None:
     async with cold_broker() as cold:
-        app = app_of(cold, keeper=Told(error))
+        app = app_of(cold, appender=RefusingAppender(error))
         assert await sent(app, cold, b"?") == (status, {"error": "m", "code": code})
 
 
@@ -151,5 +151,5 @@ async def test_internal_topics_are_written_by_the_broker_alone() -> None:
 
 async def test_a_get_is_not_answered() -> None:
     async with cold_broker() as cold:
-        status, _ = await asked(app_of(cold), f"/v1/topics/{WARM}/batches")
+        status, _ = await get_response(app_of(cold), f"/v1/topics/{WARM}/batches")
         assert status == 405

@@ -10,7 +10,7 @@ import trio
 
 from coordinator.metadata_store import paths
 from coordinator.metadata_store.store import ConnectionLost, Create, Delete
-from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.asgi import get_response
 from kafkawire.http.tests.test_metrics import scraped
 from kafkawire.server.loop_watch import LoopWatch
 from kafkawire.testing import MemoryCluster, open_cluster
@@ -23,7 +23,7 @@ AGE, SILENT = "kafkawire_metadata_age_seconds", "kafkawire_zookeeper_silent_seco
 BROKERS = (1, 2, 3)
 
 
-async def told(cluster: MemoryCluster, broker_id: int) -> Mapping[str, Any]:
+async def metrics_of(cluster: MemoryCluster, broker_id: int) -> Mapping[str, Any]:
     """Values without labels by name; with one label by name and its value."""
     found = await scraped(cluster.brokers[broker_id].broker.http_app(LoopWatch()))
     return {
@@ -35,7 +35,7 @@ async def told(cluster: MemoryCluster, broker_id: int) -> Mapping[str, Any]:
 
 
 async def health(cluster: MemoryCluster, broker_id: int, path: str) -> tuple[int, list[str]]:
-    status, body = await asked(cluster.brokers[broker_id].broker.http_app(LoopWatch()), f"/health/{path}")
+    status, body = await get_response(cluster.brokers[broker_id].broker.http_app(LoopWatch()), f"/health/{path}")
     return status, json.loads(body)["reasons"]
 
 
@@ -43,16 +43,16 @@ async def test_a_silent_store_shows_everywhere_but_turns_no_broker_unready() -> 
     async with open_cluster() as (cluster, _):
         await create(cluster, min_insync_replicas="2")
         await trio.sleep(60)
-        found = await told(cluster, 1)
+        found = await metrics_of(cluster, 1)
         assert (found[AGE], found[SILENT], found["kafkawire_metadata_publication_lag"]) == (0, 0, 0)
         assert found["kafka_server_sessionexpirelistener_sessionstate CONNECTED"] == 1
         assert found["kafkawire_metadata_request_latency_seconds_count"] > 5
         assert (await health(cluster, 1, "cluster")) == (200, [])
         for one in BROKERS:
-            cluster.world(one).sessions[-1].silent = True
+            cluster.deps_of(one).sessions[-1].silent = True
         await trio.sleep(60)
         for one in BROKERS:
-            found = await told(cluster, one)
+            found = await metrics_of(cluster, one)
             assert 60 <= found[AGE] < 80
             assert (await health(cluster, one, "ready")) == (200, [])
             status, reasons = await health(cluster, one, "cluster")
@@ -62,7 +62,7 @@ async def test_a_silent_store_shows_everywhere_but_turns_no_broker_unready() -> 
 
 async def test_a_broker_that_was_fenced_is_unready_as_soon_as_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_cluster() as (cluster, _):
-        store = cluster.world(3).sessions[-1]
+        store = cluster.deps_of(3).sessions[-1]
         store.silent = True
         await trio.sleep(40)
         assert 3 not in cluster.brokers[1].broker.coordinator.image.brokers
@@ -88,7 +88,7 @@ async def test_damaged_metadata_are_counted_and_named() -> None:
         await cluster.ensemble.connect().multi([Create(bad, b"not a change")])
         await trio.sleep(60)
         for one in BROKERS:
-            assert (await told(cluster, one))["kafkawire_metadata_errors_total malformed"] > 1
+            assert (await metrics_of(cluster, one))["kafkawire_metadata_errors_total malformed"] > 1
             assert (await health(cluster, one, "ready")) == (200, [])
             status, [reason] = await health(cluster, one, "cluster")
             assert status == 503

@@ -20,12 +20,12 @@ from kafkawire.http.exposition import PORTION
 from kafkawire.http.group_metrics import GroupMetrics
 from kafkawire.http.log_metrics import LogMetrics
 from kafkawire.http.metrics import BrokerCollector
-from kafkawire.http.tests.asgi import ANY_HOST, NoMetrics, asked
+from kafkawire.http.tests.asgi import ANY_HOST, NoMetrics, get_response
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.metrics import ApiCounters, RequestMetrics
-from kafkawire.server.loop_watch import LOOK_EVERY_S, WORK_OVER_S, LoopWatch
+from kafkawire.server.loop_watch import SAMPLE_EVERY_S, WORK_OVER_S, LoopWatch
 from kafkawire.server.stats import ServerStats
 from kafkawire.testing import open_broker
 from kafkawire.tests.turns import OtherTask
@@ -58,7 +58,7 @@ async def get(path: str, *, requests: RequestMetrics) -> tuple[int, str]:
     storage = StoreStats()
     storage.note_removed(Reason.TIME, 100)
     collector = BrokerCollector(requests, ServerStats(), storage, LoopWatch(), lambda: image, lambda: dirs, broker_id=1)
-    return await asked(build_app([], collector, [], ANY_HOST), path)
+    return await get_response(build_app([], collector, [], ANY_HOST), path)
 
 
 async def test_metrics_show_requests_and_their_latency() -> None:
@@ -77,7 +77,7 @@ async def test_metrics_show_requests_and_their_latency() -> None:
 
 async def scraped(app: Starlette) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Labels and values by name. A family that is not in one piece fails."""
-    status, text = await asked(app, "/metrics")
+    status, text = await get_response(app, "/metrics")
     assert status == 200
     families = list(text_string_to_metric_families(text))
     assert len({family.name for family in families}) == len(families)
@@ -138,7 +138,7 @@ async def test_alerts_and_dashboard_use_existing_metrics_only() -> None:
     async with open_broker(remote_log_storage_system_enable="true", tier_store="s3://bucket") as opened:
         await opened.broker.coordinator.create_topic("orders", partition_count=1)
         found = set(await scraped(opened.broker.http_app(LoopWatch())))
-        _, text = await asked(opened.broker.http_app(LoopWatch()), "/metrics")
+        _, text = await get_response(opened.broker.http_app(LoopWatch()), "/metrics")
     declared = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     known = found | declared | {f"{name}_bucket" for name in declared}
     for name in ("alerts.yaml", "grafana-dashboard.json"):
@@ -154,7 +154,7 @@ async def test_a_late_loop_and_a_busy_one_are_seen() -> None:
     watch = LoopWatch(lambda: worked_s)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
-        await trio.sleep(LOOK_EVERY_S * 1.5)
+        await trio.sleep(SAMPLE_EVERY_S * 1.5)
         clock.jump(2.0)
         await trio.sleep(WORK_OVER_S)
         worked_s = WORK_OVER_S / 4

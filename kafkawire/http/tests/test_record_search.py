@@ -12,13 +12,13 @@ import pytest
 import trio
 from starlette.applications import Starlette
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.batches.batch import Record, RecordHeader, build_batch
 from engine.reading import search
 from kafkawire.http import record_search
 from kafkawire.http.queries import BadRequest, ReadableTopics
 from kafkawire.http.record_search import Query, RecordSearch
-from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.asgi import get_response
 from kafkawire.requests.context import allow_all
 from kafkawire.testing import EPOCH_MS, OpenBroker, open_broker
 
@@ -31,7 +31,7 @@ async def fill(opened: OpenBroker, count: int = 6) -> None:
         "orders", partition_count=2, configs={"index.keys": "true", "segment.bytes": str(1 << 20)}
     )
     for partition in range(2):
-        log = opened.broker.store.get(TopicPartition(topic.topic_id, "orders", partition))
+        log = opened.broker.store.get(TopicIdPartition(topic.topic_id, "orders", partition))
         for number in range(count):
             record = Record(b"%d" % (number % 3), b"value %d" % number, EPOCH_MS + 1000 * number)
             await log.append(memoryview(build_batch([record])), acks=-1).wait()
@@ -53,7 +53,7 @@ async def places(app: Starlette, **query: object) -> list[tuple[int, int]]:
     """Partitions and offsets of the records on all pages."""
     found: list[tuple[int, int]] = []
     while True:
-        status, body = await asked(app, PATH, **query)
+        status, body = await get_response(app, PATH, **query)
         document = json.loads(body)
         assert status == 200, document
         found += [(one["partition"], one["offset"]) for one in document["messages"]]
@@ -65,10 +65,10 @@ async def places(app: Starlette, **query: object) -> list[tuple[int, int]]:
 async def test_a_message_is_told_whole() -> None:
     async with open_broker() as opened:
         topic = await opened.broker.coordinator.create_topic("orders", partition_count=1)
-        log = opened.broker.store.get(TopicPartition(topic.topic_id, "orders", 0))
+        log = opened.broker.store.get(TopicIdPartition(topic.topic_id, "orders", 0))
         record = Record(None, b"\xff\x00", EPOCH_MS, (RecordHeader(b"trace", b"7"), RecordHeader(b"none", None)))
         await log.append(memoryview(build_batch([record])), acks=-1).wait()
-        status, body = await asked(app_of(opened), PATH, partition=0, offset=0)
+        status, body = await get_response(app_of(opened), PATH, partition=0, offset=0)
     assert status == 200
     assert json.loads(body) == {
         "topic": "orders",
@@ -122,7 +122,7 @@ async def test_an_answer_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         for name, bound in (("ANSWER_BYTES", 1), ("ANSWER_S", 0.0)):
             with monkeypatch.context() as patch:
                 patch.setattr(record_search, name, bound)
-                status, body = await asked(app, PATH, **{"from": 0})
+                status, body = await get_response(app, PATH, **{"from": 0})
                 assert status == 200
                 assert json.loads(body)["next"] is not None
 
@@ -132,11 +132,11 @@ async def test_headers_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "STEP_BYTES", 100_000)
     async with open_broker() as opened:
         topic = await opened.broker.coordinator.create_topic("orders", partition_count=1)
-        log = opened.broker.store.get(TopicPartition(topic.topic_id, "orders", 0))
+        log = opened.broker.store.get(TopicIdPartition(topic.topic_id, "orders", 0))
         long, many = (RecordHeader(b"trace", bytes(100_000)),), (RecordHeader(b"", None),) * 5000
         batch = build_batch([Record(None, None, EPOCH_MS, headers) for headers in (long, many, long, many)])
         await log.append(memoryview(batch), acks=-1).wait()
-        _, body = await asked(app_of(opened), PATH, partition=0, offset=0)
+        _, body = await get_response(app_of(opened), PATH, partition=0, offset=0)
     document = json.loads(body)
     assert ([one["offset"] for one in document["messages"]], document["next"]) == ([0, 1], "0:2")
 
@@ -152,13 +152,13 @@ async def test_a_search_that_cannot_be_answered_is_refused_with_a_status() -> No
             ("/v1/topics/unindexed/messages", {"key": "1"}, 400, "unindexed is not indexed by key"),
             (PATH, {}, 400, "ask by key"),
         ):
-            answered, body = await asked(app, path, **query)
+            answered, body = await get_response(app, path, **query)
             assert answered == status
             assert json.loads(body)["error"].startswith(reason)
         refused = app_of(opened, lambda *_: False)
-        assert await asked(refused, PATH, key="1") == (403, '{"error":"orders may not be read"}')
+        assert await get_response(refused, PATH, key="1") == (403, '{"error":"orders may not be read"}')
         await opened.broker.store.close()
-        status, _ = await asked(app, PATH, key="1")
+        status, _ = await get_response(app, PATH, key="1")
         assert status == 503
 
 
@@ -190,10 +190,10 @@ async def test_a_key_that_is_no_text_is_not_taken_for_another() -> None:
         topic = await opened.broker.coordinator.create_topic(
             "orders", partition_count=1, configs={"index.keys": "true", "segment.bytes": str(1 << 20)}
         )
-        log = opened.broker.store.get(TopicPartition(topic.topic_id, "orders", 0))
+        log = opened.broker.store.get(TopicIdPartition(topic.topic_id, "orders", 0))
         await log.append(memoryview(build_batch([Record("\ufffd".encode(), b"", EPOCH_MS)])), acks=-1).wait()
         app = app_of(opened)
-        status, body = await asked(app, PATH, key=b"\xff")
+        status, body = await get_response(app, PATH, key=b"\xff")
         assert (status, json.loads(body)["error"][:23]) == (400, "the query is not UTF-8;")
         assert await places(app, key="\ufffd") == [(0, 0)]
         assert await places(app, key_base64="/w==") == []
@@ -205,7 +205,7 @@ async def test_searches_take_turns() -> None:
         answers: list[int] = []
 
         async def ask() -> None:
-            answers.append((await asked(app, PATH, key="1"))[0])
+            answers.append((await get_response(app, PATH, key="1"))[0])
 
         async with trio.open_nursery() as nursery:
             for _ in range(3 * record_search.SEARCHES_MAX):

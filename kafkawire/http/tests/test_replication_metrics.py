@@ -23,7 +23,7 @@ SHRINKS, EXPANDS = (f"kafka_server_replicamanager_isr{which}_total" for which in
 BYTES_IN, BYTES_OUT = (f"kafka_server_brokertopicmetrics_replicationbytes{which}_total" for which in ("in", "out"))
 
 
-async def told(cluster: MemoryCluster, broker_id: int) -> Mapping[str, Any]:
+async def metrics_of(cluster: MemoryCluster, broker_id: int) -> Mapping[str, Any]:
     """Values without labels by name; lags of followers by the name of the lag."""
     found = await scraped(cluster.brokers[broker_id].broker.http_app(LoopWatch()))
     values: dict[str, Any] = {name: samples[0][1] for name, samples in found.items() if samples and not samples[0][0]}
@@ -38,21 +38,21 @@ async def test_a_follower_that_is_silent_is_late_and_then_not_in_sync() -> None:
         await acknowledged(cluster, b"before")
         leader = state(cluster).leader
         silent, other = (one for one in BROKERS if one != leader)
-        found = await told(cluster, leader)
+        found = await metrics_of(cluster, leader)
         assert found["kafkawire_replica_lag_records"] == {str(silent): 0, str(other): 0}
         assert (found[UNDER_REPLICATED], found[UNDER_MIN], found[AT_MIN], found[SHRINKS]) == (0, 0, 0, 0)
         replica(cluster, silent).close(lambda: StorageError("its disk is gone"))
         for value in (b"on one", b"on two"):
             assert (await produce(cluster, value, acks=1)).error_code == 0
         await trio.sleep(10)
-        found = await told(cluster, leader)
+        found = await metrics_of(cluster, leader)
         assert found["kafkawire_replica_lag_records"] == {str(silent): 2, str(other): 0}
         assert 9 < found["kafkawire_replica_lag_seconds"][str(silent)] < 12
         await in_sync(cluster, leader, other)
-        found = await told(cluster, leader)
+        found = await metrics_of(cluster, leader)
         assert (found[UNDER_REPLICATED], found[UNDER_MIN], found[AT_MIN], found[SHRINKS]) == (1, 0, 1, 1)
         assert found[BYTES_OUT] >= 2 * len(log_bytes(cluster, other)) - 100
-        assert (await told(cluster, other))[BYTES_IN] == len(log_bytes(cluster, other))
+        assert (await metrics_of(cluster, other))[BYTES_IN] == len(log_bytes(cluster, other))
 
 
 async def test_under_replicated_partitions_and_isr_expansions_are_counted() -> None:
@@ -63,12 +63,12 @@ async def test_under_replicated_partitions_and_isr_expansions_are_counted() -> N
         others = [one for one in BROKERS if one != leader]
         await kill(cluster, *others)
         await in_sync(cluster, leader)
-        found = await told(cluster, leader)
+        found = await metrics_of(cluster, leader)
         assert (found[UNDER_REPLICATED], found[UNDER_MIN], found[AT_MIN]) == (1, 1, 0)
         for one in others:
             await nursery.start(cluster.serve, one, {})
         await in_sync(cluster, *BROKERS)
-        found = await told(cluster, leader)
+        found = await metrics_of(cluster, leader)
         assert (found[UNDER_REPLICATED], found[UNDER_MIN], found[AT_MIN]) == (0, 0, 0)
         assert found[EXPANDS] >= 1
 
@@ -79,11 +79,11 @@ async def test_leaders_without_a_session_and_followers_are_counted() -> None:
         await create(cluster)
         await acknowledged(cluster, b"before")
         leader = state(cluster).leader
-        assert (await told(cluster, leader))["kafkawire_stale_leaders"] == 0
-        cluster.worlds[leader].sessions[-1].disconnected = True
+        assert (await metrics_of(cluster, leader))["kafkawire_stale_leaders"] == 0
+        cluster.deps[leader].sessions[-1].disconnected = True
         others = [one for one in BROKERS if one != leader]
         for one in others:
             replica(cluster, one).close(lambda: StorageError("its disk is gone"))
         await trio.sleep(30)
-        found = await told(cluster, leader)
+        found = await metrics_of(cluster, leader)
         assert (found["kafkawire_stale_leaders"], found["kafkawire_waiting_reads"]) == (1, 0)

@@ -13,7 +13,7 @@ from engine.append_at_offset import KeptBatches
 from engine.logs.segments.footer import read_footer
 from kafkawire.http.queries import BadRequest
 from kafkawire.http.sealed_segments import COUNT_MAX, EVERYTHING, Query
-from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.asgi import get_response
 from kafkawire.http.topic_routes import topic_routes
 from kafkawire.requests.context import allow_all
 from kafkawire.tests.cold_world import COLD, WARM, Cold, cold_broker, is_segment
@@ -30,17 +30,17 @@ def app_of(cold: Cold, authorizer: Any = allow_all, *, has_tier: bool = True) ->
     )
 
 
-async def told(app: Starlette, topic: str = COLD, peer: str = "127.0.0.1", **query: object) -> tuple[int, Any]:
+async def segments_of(app: Starlette, topic: str = COLD, peer: str = "127.0.0.1", **query: object) -> tuple[int, Any]:
     query = {name.removesuffix("_"): value for name, value in query.items()}
-    status, body = await asked(app, f"/v1/topics/{topic}/segments", None, peer, **{"partition": 0, **query})
+    status, body = await get_response(app, f"/v1/topics/{topic}/segments", None, peer, **{"partition": 0, **query})
     return status, json.loads(body)
 
 
 async def test_sealed_segments_in_the_tier_are_listed_with_their_objects() -> None:
     async with cold_broker(1, 3) as cold:
         log = cold.log()
-        keys = sorted(key for key in cold.world.objects.objects if is_segment(key) and "/topics/" not in key)
-        status, document = await told(app_of(cold))
+        keys = sorted(key for key in cold.deps.objects.objects if is_segment(key) and "/topics/" not in key)
+        status, document = await segments_of(app_of(cold))
         segments = document.pop("segments")
         assert status == 200
         assert document == {
@@ -68,15 +68,15 @@ async def test_a_local_sealed_segment_is_listed_with_the_values_of_its_footer() 
         return Fault(is_lost=True)
 
     async with cold_broker(1, 0) as cold:
-        cold.world.objects.fault = store_is_away
+        cold.deps.objects.fault = store_is_away
         for number in range(3):
             await cold.append(COLD, 0, bytes(700_000), number)
         await trio.sleep(5)
-        cold.world.objects.fault = lambda _operation, _key: HEALTHY
-        _, document = await told(app_of(cold), files="true")
+        cold.deps.objects.fault = lambda _operation, _key: HEALTHY
+        _, document = await segments_of(app_of(cold), files="true")
         first, *others = document["segments"]
         directory, _, name = first["file"].rpartition("/")
-        footer = read_footer(cold.world.filesystem, directory, 0)
+        footer = read_footer(cold.deps.filesystem, directory, 0)
         assert name == f"{0:020d}.log"
         assert first == {
             "base": 0,
@@ -93,7 +93,7 @@ async def test_a_local_sealed_segment_is_listed_with_the_values_of_its_footer() 
         }
         assert len(others) == 2
         await trio.sleep(60)
-        _, document = await told(app_of(cold))
+        _, document = await segments_of(app_of(cold))
         assert all(one["object"] and one["file"] is None for one in document["segments"])
 
 
@@ -104,7 +104,7 @@ async def test_pages_are_a_whole(limit: int) -> None:
         found: list[int] = []
         following: int | None = 0
         while following is not None:
-            _, document = await told(app, from_=following, to=5, limit=limit)
+            _, document = await segments_of(app, from_=following, to=5, limit=limit)
             assert len(document["segments"]) <= limit
             found += [one["base"] for one in document["segments"]]
             following = document["next"]
@@ -113,7 +113,7 @@ async def test_pages_are_a_whole(limit: int) -> None:
 
 async def test_nothing_is_sealed_of_a_topic_that_is_new() -> None:
     async with cold_broker() as cold:
-        _, document = await told(app_of(cold, has_tier=False), WARM)
+        _, document = await segments_of(app_of(cold, has_tier=False), WARM)
         assert (document["sealed_end"], document["segments"], document["next"]) == (0, [], None)
         assert (document["high_watermark"], document["tier"]) == (1, None)
 
@@ -129,31 +129,31 @@ async def test_invalid_requests_for_sealed_segments_are_refused_with_a_reason() 
                 COLD,
                 {"peer": "192.0.2.1", "files": "true"},
                 403,
-                "where files are is told to who asks from this machine",
+                "paths of files are sent only to clients on this machine",
             ),
         ]:
-            found, document = await told(app, topic, **query)  # type: ignore[arg-type]
+            found, document = await segments_of(app, topic, **query)  # type: ignore[arg-type]
             assert (found, document["error"][: len(reason)]) == (status, reason)
-        assert (await told(app, peer="192.0.2.1", files="false"))[0] == 200
+        assert (await segments_of(app, peer="192.0.2.1", files="false"))[0] == 200
 
 
 async def test_a_client_without_the_read_right_gets_no_segments() -> None:
     async with cold_broker() as cold:
-        status, document = await told(app_of(cold, lambda *_: False))
+        status, document = await segments_of(app_of(cold, lambda *_: False))
         assert (status, document) == (403, {"error": "cold may not be read"})
 
 
 async def test_an_unreachable_store_is_answered_with_503() -> None:
     async with cold_broker() as cold:
-        cold.world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
-        status, document = await told(app_of(cold))
+        cold.deps.objects.fault = lambda _operation, _key: Fault(is_lost=True)
+        status, document = await segments_of(app_of(cold))
         assert (status, document["error"][:16]) == (503, "the remote tier:")
 
 
 async def test_a_broker_serves_it() -> None:
     async with cold_broker() as cold:
         app = cold.opened.broker.http_app(None)  # type: ignore[arg-type] # no metrics are asked for
-        status, document = await told(app)
+        status, document = await segments_of(app)
         assert (status, len(document["segments"])) == (200, 1)
 
 

@@ -143,9 +143,9 @@ async def test_a_connection_without_a_complete_request_is_closed_after_the_idle_
     connections = application()
     async with trio.open_nursery() as nursery, connected(connections, nursery) as stream:
         await stream.send_all(WELL_MEANT[:10])
-        begun = trio.current_time()
+        started_s = trio.current_time()
         assert await stream.receive_some() == b""
-        assert trio.current_time() - begun == pytest.approx(IDLE_TIMEOUT_S)
+        assert trio.current_time() - started_s == pytest.approx(IDLE_TIMEOUT_S)
 
 
 async def test_requests_follow_one_another_within_the_time_of_each() -> None:
@@ -195,9 +195,9 @@ async def test_stopping_does_not_wait_for_a_peer_that_does_not_read() -> None:
         await stream.send_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         assert await stream.receive_some(1)
         await trio.testing.wait_all_tasks_blocked()
-        begun = trio.current_time()
+        started_s = trio.current_time()
         nursery.cancel_scope.cancel()
-    assert trio.current_time() == begun
+    assert trio.current_time() == started_s
 
 
 async def test_a_head_request_is_answered_without_a_body() -> None:
@@ -301,19 +301,19 @@ async def test_a_client_that_expects_100_continue_gets_it_before_the_body() -> N
 
 async def test_a_body_has_to_come_in_time() -> None:
     async with trio.open_nursery() as nursery, connected(application(), nursery) as stream:
-        begun = trio.current_time()
+        started_s = trio.current_time()
         await stream.send_all(get("/echo", method="POST", headers="Content-Length: 100\r\n"))
         for _ in range(3):
             await stream.send_all(b"x")
             await trio.sleep(IDLE_TIMEOUT_S / 4)
         assert await stream.receive_some() == b""
-        assert trio.current_time() - begun == pytest.approx(IDLE_TIMEOUT_S)
+        assert trio.current_time() - started_s == pytest.approx(IDLE_TIMEOUT_S)
 
 
 async def test_an_answer_that_takes_too_long_is_given_up() -> None:
-    begun = trio.current_time()
+    started_s = trio.current_time()
     assert (await ask(application(), get("/never"))).startswith(b"HTTP/1.1 503 ")
-    assert trio.current_time() - begun == pytest.approx(ANSWER_TIMEOUT_S)
+    assert trio.current_time() - started_s == pytest.approx(ANSWER_TIMEOUT_S)
     cut_off = await ask(application(), get("/stream_for_ever"))
     assert cut_off.startswith(b"HTTP/1.1 200 ")
     assert not cut_off.endswith(b"0\r\n\r\n")
@@ -324,9 +324,9 @@ async def test_a_failing_application_is_logged_and_ends_its_own_connection_alone
     with capture_logs() as logged:
         for _ in range(LOGGED_PER_MINUTE_MAX + 5):
             assert (await ask(connections, get("/fail"))).startswith(b"HTTP/1.1 500 ")
-        begun = await ask(connections, get("/fail_midway"))
-        assert begun.startswith(b"HTTP/1.1 200 ")
-        assert not begun.endswith(b"0\r\n\r\n")
+        started_s = await ask(connections, get("/fail_midway"))
+        assert started_s.startswith(b"HTTP/1.1 200 ")
+        assert not started_s.endswith(b"0\r\n\r\n")
         assert b"200" in await ask(connections, WELL_MEANT)
     assert [type(one["exc_info"]) for one in logged] == [ZeroDivisionError] * LOGGED_PER_MINUTE_MAX
 
@@ -342,9 +342,9 @@ async def test_a_peer_that_leaves_is_no_failure() -> None:
 
 
 async def test_a_path_is_decoded_once() -> None:
-    async def told(request: Request) -> Response:
+    async def echo_path(request: Request) -> Response:
         return PlainTextResponse(f"{request.path_params['rest']} {request.query_params['q']}")
 
-    connections = Connections(Starlette(routes=[Route("/at/{rest:path}", told)]))
+    connections = Connections(Starlette(routes=[Route("/at/{rest:path}", echo_path)]))
     received = await ask(connections, get("/at/%C3%A9%2525%20/%FF?q=%26%20x"))
     assert received.partition(b"\r\n\r\n")[2].decode() == "é%25 /\ufffd & x"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.tier import CopyLag
 from kafkawire.config.tests.test_enforced import ask, fetch_request, produce
 from kafkawire.config.tests.test_tier_enforced import TIER, alter, segments, tiered
 from kafkawire.http.exposition import PORTION
-from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.asgi import get_response
 from kafkawire.http.tests.test_metrics import scraped
 from kafkawire.http.tier_metrics import AWAY_S, LATE_S, PARTITIONS_AT_ONCE, TierMetrics
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -37,10 +37,10 @@ async def found_in(opened: OpenBroker) -> Found:
 
 
 async def health(opened: OpenBroker) -> tuple[int, list[str]]:
-    status, body = await asked(opened.broker.http_app(LoopWatch()), "/health/cluster")
+    status, body = await get_response(opened.broker.http_app(LoopWatch()), "/health/cluster")
     reasons: list[str] = json.loads(body)["reasons"]
-    assert (await asked(opened.broker.http_app(LoopWatch()), "/health/live"))[0] == 200
-    assert (await asked(opened.broker.http_app(LoopWatch()), "/health/ready"))[0] == 200
+    assert (await get_response(opened.broker.http_app(LoopWatch()), "/health/live"))[0] == 200
+    assert (await get_response(opened.broker.http_app(LoopWatch()), "/health/ready"))[0] == 200
     return status, reasons
 
 
@@ -61,12 +61,12 @@ async def test_without_a_tier_there_is_nothing_of_it() -> None:
 
 
 async def test_copied_segments_are_counted_under_kafkas_and_redpandas_names() -> None:
-    world = MemoryDeps()
-    async with tiered(world) as (opened, _):
+    deps = MemoryDeps()
+    async with tiered(deps) as (opened, _):
         await trio.sleep(5)
         found = await found_in(opened)
-    copied_bytes = sum(len(world.objects.objects[key][0]) for key in segments(world))
-    assert len(segments(world)) == 6
+    copied_bytes = sum(len(deps.objects.objects[key][0]) for key in segments(deps))
+    assert len(segments(deps)) == 6
     assert kafka(found, "copybytes_total", "copyrequests_total", "copyerrors_total") == [copied_bytes, 6, 0]
     assert kafka(found, "copylagbytes", "copylagsegments", "logmetadatacount") == [0, 0, 6]
     [log_size_bytes] = kafka(found, "logsizebytes")
@@ -77,10 +77,10 @@ async def test_copied_segments_are_counted_under_kafkas_and_redpandas_names() ->
 
 
 async def test_metrics_show_the_lag_of_segments_that_wait_to_be_copied() -> None:
-    world = MemoryDeps()
-    async with tiered(world, 2) as (opened, client):
+    deps = MemoryDeps()
+    async with tiered(deps, 2) as (opened, client):
         await trio.sleep(5)
-        world.objects.fault = lambda _operation, _key: LOST
+        deps.objects.fault = lambda _operation, _key: LOST
         before = await found_in(opened)
         for _ in range(2):
             await produce(client, bytes(700_000))
@@ -94,7 +94,7 @@ async def test_metrics_show_the_lag_of_segments_that_wait_to_be_copied() -> None
         assert errors > 3
         assert 50 < found["kafkawire_tier_copy_oldest_seconds"][0][1] <= 60
         assert 50 < found["kafkawire_tier_store_away_seconds"][0][1] <= 60
-        world.objects.fault = lambda _operation, _key: HEALTHY
+        deps.objects.fault = lambda _operation, _key: HEALTHY
         await trio.sleep(60)
         found = await found_in(opened)
         assert kafka(found, "copylagsegments", "copylagbytes") == [0, 0]
@@ -102,8 +102,8 @@ async def test_metrics_show_the_lag_of_segments_that_wait_to_be_copied() -> None
 
 
 async def test_reads_from_the_tier_are_counted() -> None:
-    world = MemoryDeps()
-    async with tiered(world) as (opened, client):
+    deps = MemoryDeps()
+    async with tiered(deps) as (opened, client):
         await trio.sleep(5)
         await alter(client, local_retention_bytes="1")
         await trio.sleep(5)
@@ -141,14 +141,14 @@ async def test_metrics_show_segments_that_wait_for_deletion_from_the_tier() -> N
 
 
 async def test_requests_of_the_store_are_counted() -> None:
-    world = MemoryDeps()
-    async with open_broker(world, **TIER) as opened:
+    deps = MemoryDeps()
+    async with open_broker(deps, **TIER) as opened:
         found = await found_in(opened)
         requests = {(one["operation"], one["outcome"]): value for one, value in found["kafkawire_tier_requests_total"]}
         assert requests["put", "exists"] >= 1  # the check of the store at the start
         assert requests["get", "unavailable"] == requests["get", "refused"] == 0
         took = {labels["operation"]: value for labels, value in found["kafkawire_tier_request_latency_seconds_count"]}
-        assert took == {one.value: count for one, count in world.objects.requests.items()}
+        assert took == {one.value: count for one, count in deps.objects.requests.items()}
         assert found["redpanda_cloud_client_uploads_total"] == [({}, took["put"])]
         missing = sum(count for (_, outcome), count in requests.items() if outcome == "missing")
         assert found["redpanda_cloud_client_not_found_total"] == [({}, missing)]
@@ -159,11 +159,11 @@ async def test_requests_of_the_store_are_counted() -> None:
 
 
 async def test_an_unreachable_store_makes_only_the_cluster_view_unhealthy() -> None:
-    world = MemoryDeps()
-    async with tiered(world) as (opened, client):
+    deps = MemoryDeps()
+    async with tiered(deps) as (opened, client):
         await trio.sleep(5)
         assert await health(opened) == (200, [])
-        world.objects.fault = lambda _operation, _key: LOST
+        deps.objects.fault = lambda _operation, _key: LOST
         await produce(client, bytes(700_000))
         await trio.sleep(AWAY_S / 2)
         assert await health(opened) == (200, [])
@@ -175,30 +175,30 @@ async def test_an_unreachable_store_makes_only_the_cluster_view_unhealthy() -> N
         await trio.sleep(LATE_S)
         status, [_, reason] = await health(opened)
         assert reason == "t-0 has waited for 20 minutes to be copied to the remote tier"
-        world.objects.fault = lambda _operation, _key: HEALTHY
+        deps.objects.fault = lambda _operation, _key: HEALTHY
         await trio.sleep(60)
         assert await health(opened) == (200, [])
 
 
 async def test_a_store_that_failed_once_is_not_away_for_good() -> None:
     """The store is asked again by itself, though no request needs it."""
-    world = MemoryDeps()
-    world.objects.fault = lambda _operation, _key: LOST
-    async with open_broker(world, **TIER) as opened:
+    deps = MemoryDeps()
+    deps.objects.fault = lambda _operation, _key: LOST
+    async with open_broker(deps, **TIER) as opened:
         await trio.sleep(120)
         assert (await health(opened))[1][0].startswith("the store of the remote tier is away, for 2 minutes: ")
-        world.objects.fault = lambda _operation, _key: HEALTHY
+        deps.objects.fault = lambda _operation, _key: HEALTHY
         await trio.sleep(31)
         assert await health(opened) == (200, [])
 
 
 async def test_a_partition_with_a_damaged_manifest_is_unhealthy_and_counted() -> None:
-    world = MemoryDeps()
-    async with tiered(world) as (opened, client):
+    deps = MemoryDeps()
+    async with tiered(deps) as (opened, client):
         await trio.sleep(5)
-        *_, newest = sorted(key for key in world.objects.objects if "/manifest/" in key)
+        *_, newest = sorted(key for key in deps.objects.objects if "/manifest/" in key)
         prefix, _, version = newest.rpartition("/")
-        await world.objects.put(f"{prefix}/{int(version) + 1:020d}", Content.of(b"nonsense"))
+        await deps.objects.put(f"{prefix}/{int(version) + 1:020d}", Content.of(b"nonsense"))
         await produce(client, bytes(700_000))
         await trio.sleep(10)
         status, [reason] = await health(opened)
@@ -208,7 +208,7 @@ async def test_a_partition_with_a_damaged_manifest_is_unhealthy_and_counted() ->
         assert (await found_in(opened))["kafkawire_tier_partitions_troubled"] == [({}, 1)]
 
 
-class Keeper:
+class FakeUploader:
     """Fake uploader with the watched attributes."""
 
     def __init__(self, partitions: Sequence[TieredPartition]) -> None:
@@ -238,7 +238,7 @@ class _Deletions(NamedTuple):
 class Tier(NamedTuple):
     """Fake tier."""
 
-    keeper: Keeper
+    uploader: FakeUploader
     store: CountedStore
     cache: _Cache = _Cache()
     deletions: _Deletions = _Deletions()
@@ -247,12 +247,12 @@ class Tier(NamedTuple):
 def many(count: int, *, waiting_s: float = 0.0, problem: str | None = None) -> TierMetrics:
     partitions = [
         TieredPartition(
-            TopicPartition(number.to_bytes(16, "big"), f"t{number}", 0),
+            TopicIdPartition(number.to_bytes(16, "big"), f"t{number}", 0),
             CopyLag(1, 10, 0, 1), waiting_s + number, 5, 50, 0, 0, problem, is_fenced=problem is not None,
         )
         for number in range(count)
     ]  # fmt: skip
-    return TierMetrics(Tier(Keeper(partitions), CountedStore(MemoryStore())))  # type: ignore[arg-type]
+    return TierMetrics(Tier(FakeUploader(partitions), CountedStore(MemoryStore())))  # type: ignore[arg-type]
 
 
 async def test_partitions_that_wait_are_one_reason_and_those_in_trouble_one_each() -> None:

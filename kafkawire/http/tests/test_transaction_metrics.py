@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.asgi import get_response
 from kafkawire.http.tests.test_metrics import scraped
 from kafkawire.http.transaction_metrics import LATE_BUFFER_MS
 from kafkawire.server.loop_watch import LoopWatch
@@ -20,18 +20,18 @@ TIMEOUT_S = 900
 
 async def values(opened: OpenBroker) -> dict[str, Any]:
     found = await scraped(opened.broker.http_app(LoopWatch()))
-    told: dict[str, Any] = {name: samples[0][1] for name, samples in found.items() if len(samples) == 1}
-    told["states"] = {labels["state"]: value for labels, value in found["kafkawire_transactional_ids"] if value}
-    told["lags"] = {
+    metrics: dict[str, Any] = {name: samples[0][1] for name, samples in found.items() if len(samples) == 1}
+    metrics["states"] = {labels["state"]: value for labels, value in found["kafkawire_transactional_ids"] if value}
+    metrics["lags"] = {
         (labels["topic"], labels["partition"]): value
         for labels, value in found["kafka_cluster_partition_laststableoffsetlag"]
         if value
     }
-    return told
+    return metrics
 
 
 async def health(opened: OpenBroker) -> tuple[int, list[str]]:
-    status, body = await asked(opened.broker.http_app(LoopWatch()), "/health/cluster")
+    status, body = await get_response(opened.broker.http_app(LoopWatch()), "/health/cluster")
     reasons: list[str] = json.loads(body)["reasons"]
     return status, reasons
 
@@ -48,18 +48,18 @@ async def test_transactions_of_producers_are_counted() -> None:
         await producer.produce()
         await producer.produce()
         await trio.sleep(7)
-        told = await values(opened)
-        assert told["states"] == {"Ongoing": 1, "Empty": 1}
-        assert told["lags"] == {("t", "0"): 2}
-        counted = [told[f"kafkawire_transactions_{one}_total"] for one in ("begun", "committed", "aborted")]
+        metrics = await values(opened)
+        assert metrics["states"] == {"Ongoing": 1, "Empty": 1}
+        assert metrics["lags"] == {("t", "0"): 2}
+        counted = [metrics[f"kafkawire_transactions_{one}_total"] for one in ("begun", "committed", "aborted")]
         assert counted == [4, 2, 1]
-        assert told["kafkawire_transaction_oldest_seconds"] == 7
-        assert told["kafkawire_transaction_markers_refused_total"] == 0
+        assert metrics["kafkawire_transaction_oldest_seconds"] == 7
+        assert metrics["kafkawire_transaction_markers_refused_total"] == 0
         await producer.end()
         await trio.sleep(1)
-        told = await values(opened)
-        assert told["kafkawire_transaction_oldest_seconds"] == 0
-        assert told["lags"] == {}
+        metrics = await values(opened)
+        assert metrics["kafkawire_transaction_oldest_seconds"] == 0
+        assert metrics["lags"] == {}
 
 
 async def test_a_transaction_that_takes_too_long_is_counted() -> None:
@@ -68,9 +68,9 @@ async def test_a_transaction_that_takes_too_long_is_counted() -> None:
         await producer.initialise(timeout_ms=5_000)
         await producer.add(0)
         await trio.sleep(20)
-        told = await values(opened)
-        assert told["kafkawire_transactions_timed_out_total"] == 1
-        assert told["kafkawire_transactions_aborted_total"] == 1
+        metrics = await values(opened)
+        assert metrics["kafkawire_transactions_timed_out_total"] == 1
+        assert metrics["kafkawire_transactions_aborted_total"] == 1
 
 
 async def test_a_hanging_transaction_is_counted_and_makes_the_cluster_unhealthy() -> None:

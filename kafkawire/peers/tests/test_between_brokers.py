@@ -70,7 +70,7 @@ class Two:
 
         return code
 
-    async def until_asked(self, count: int) -> None:
+    async def wait_until_asked(self, count: int) -> None:
         await trio.sleep(1)
         assert len(self.transactions.asked) >= count
 
@@ -111,7 +111,7 @@ async def open_two() -> AsyncIterator[Two]:
 async def test_a_coordinator_adds_the_partition_and_the_leader_writes_its_marker() -> None:
     async with open_two() as two:
         code = two.produce()
-        await two.until_asked(1)
+        await two.wait_until_asked(1)
         assert two.transactions.calls == [("add_partitions", "x", PRODUCER, [WHERE], SECOND_PROTOCOL)]
         log = two.leader.log("t")
         assert log.log_end_offset == 0
@@ -125,7 +125,7 @@ async def test_a_coordinator_adds_the_partition_and_the_leader_writes_its_marker
 async def test_batches_of_a_producer_stay_in_order_while_they_wait_for_the_coordinator() -> None:
     async with open_two() as two:
         codes = [two.produce(sequence) for sequence in range(3)]
-        await two.until_asked(1)
+        await two.wait_until_asked(1)
         await trio.sleep(1)
         for one in two.transactions.asked:
             one.settle(None)
@@ -136,7 +136,7 @@ async def test_batches_of_a_producer_stay_in_order_while_they_wait_for_the_coord
 async def test_a_client_of_the_first_protocol_is_asked_about() -> None:
     async with open_two() as two:
         code = two.produce(version=11)
-        await two.until_asked(1)
+        await two.wait_until_asked(1)
         assert two.transactions.calls == [("verify_partitions", "x", PRODUCER, [WHERE])]
         two.transactions.asked[0].settle([True])
         assert await code() == 0
@@ -145,7 +145,7 @@ async def test_a_client_of_the_first_protocol_is_asked_about() -> None:
 async def test_a_batch_that_the_coordinator_refuses_is_not_appended() -> None:
     async with open_two() as two:
         code = two.produce()
-        await two.until_asked(1)
+        await two.wait_until_asked(1)
         two.transactions.asked[0].settle(ProducerFenced("older"))
         assert await code() == PRODUCER_EPOCH
         assert two.leader.log("t").log_end_offset == 0
@@ -162,7 +162,7 @@ async def test_a_batch_verified_after_a_marker_was_written_is_refused() -> None:
     """The next transaction has the same epoch in the first protocol (RULES C6)."""
     async with open_two() as two:
         code = two.produce(version=11)
-        await two.until_asked(1)
+        await two.wait_until_asked(1)
         await two.written(ABORT_OF_FIRST)
         two.transactions.asked[0].settle([True])
         assert await code() != 0
@@ -180,7 +180,7 @@ async def test_an_offset_commit_first_adds_the_offsets_partition_at_the_coordina
             topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[row])],
         )
         two.leader.dispatch(request, 5)
-        await two.until_asked(1)
+        await two.wait_until_asked(1)
         ((call, name, _, partitions, _),) = two.transactions.calls
         assert (call, name) == ("add_partitions", "x")
         assert [one.topic for one in partitions] == ["__consumer_offsets"]
@@ -191,7 +191,7 @@ async def test_a_marker_that_is_left_in_a_cut_connection_does_not_end_the_next_t
     async with open_two() as two:
         for answered in range(1, 3):
             code = two.produce(answered - 1, version=11)
-            await two.until_asked(answered)
+            await two.wait_until_asked(answered)
             two.transactions.asked[-1].settle([True])
             assert await code() == 0
             if answered == 1:

@@ -32,72 +32,72 @@ def ids(frames: list[bytes]) -> list[int]:
 
 
 def test_requests_leave_together_and_are_answered_one_after_the_other() -> None:
-    conversation = InFlightRequests("broker-1", 10)
-    answers = [conversation.ask(beat(), VERSION, deadline_s) for deadline_s in (1.0, 2.0)]
-    assert (conversation.has_waiting, conversation.deadline_s) == (True, 1.0)
-    assert ids(conversation.take()) == [1, 2]
-    assert not conversation.has_waiting
-    answers.append(conversation.ask(beat(), VERSION, 3.0))
-    assert ids(conversation.take()) == [3]
+    requests = InFlightRequests("broker-1", 10)
+    answers = [requests.ask(beat(), VERSION, deadline_s) for deadline_s in (1.0, 2.0)]
+    assert (requests.has_waiting, requests.deadline_s) == (True, 1.0)
+    assert ids(requests.take()) == [1, 2]
+    assert not requests.has_waiting
+    answers.append(requests.ask(beat(), VERSION, 3.0))
+    assert ids(requests.take()) == [3]
     for number, code in enumerate((5, 6, 7), 1):
-        assert conversation.deadline_s == number
-        conversation.answered(reply(number, code))
+        assert requests.deadline_s == number
+        requests.settle_oldest(reply(number, code))
     assert [one.result().error_code for one in answers] == [5, 6, 7]  # type: ignore[attr-defined]
-    assert conversation.deadline_s == inf
+    assert requests.deadline_s == inf
 
 
 def test_a_reply_to_nothing_or_to_another_request_is_none() -> None:
-    conversation = InFlightRequests("broker-1", 10)
+    requests = InFlightRequests("broker-1", 10)
     with pytest.raises(DecodeError, match="to nothing"):
-        conversation.answered(reply(1))
-    asked = conversation.ask(beat(), VERSION, 1.0)
+        requests.settle_oldest(reply(1))
+    reply_to_it = requests.ask(beat(), VERSION, 1.0)
     with pytest.raises(DecodeError, match="to nothing"):
-        conversation.answered(reply(1))  # it has not left
-    conversation.take()
+        requests.settle_oldest(reply(1))  # it has not left
+    requests.take()
     for wrong in (reply(2), reply(1)[:5], bytearray()):
         with pytest.raises(DecodeError):
-            conversation.answered(wrong)
-    assert not asked.is_settled
+            requests.settle_oldest(wrong)
+    assert not reply_to_it.is_settled
 
 
 def test_a_lost_peer_connection_fails_sent_requests_and_keeps_waiting_requests() -> None:
-    conversation = InFlightRequests("broker-1", 10)
-    left = conversation.ask(beat(), VERSION, 1.0)
-    conversation.take()
-    waiting = conversation.ask(beat(), VERSION, 1.0)
-    conversation.lost("cut", LINK)
+    requests = InFlightRequests("broker-1", 10)
+    sent = requests.ask(beat(), VERSION, 1.0)
+    requests.take()
+    waiting = requests.ask(beat(), VERSION, 1.0)
+    requests.fail_sent("cut", LINK)
     with pytest.raises(LinkFailed, match="cut") as lost:
-        left.result()
+        sent.result()
     assert lost.value.sent_by == LINK
     assert not waiting.is_settled
-    conversation.unreachable("away")
+    requests.fail_waiting("away")
     with pytest.raises(LinkFailed, match="away") as unsent:
         waiting.result()
     assert unsent.value.sent_by is None
-    assert conversation.take() == []
+    assert requests.take() == []
 
 
 def test_a_request_repeated_from_its_callback_waits_for_the_next_peer_connection() -> None:
-    conversation = InFlightRequests("broker-1", 10)
-    asked = conversation.ask(beat(), VERSION, 1.0)
+    requests = InFlightRequests("broker-1", 10)
+    reply_to_it = requests.ask(beat(), VERSION, 1.0)
     again: list[object] = []
-    asked.call_when_settled(lambda: again.append(conversation.ask(beat(), VERSION, 2.0)))
-    conversation.unreachable("away")
-    assert ids(conversation.take()) == [2]
+    reply_to_it.call_when_settled(lambda: again.append(requests.ask(beat(), VERSION, 2.0)))
+    requests.fail_waiting("away")
+    assert ids(requests.take()) == [2]
 
 
 def test_there_is_an_end_to_how_many_wait() -> None:
-    conversation = InFlightRequests("broker-1", 2)
-    conversation.ask(beat(), VERSION, 1.0)
-    conversation.take()
-    conversation.ask(beat(), VERSION, 1.0)
+    requests = InFlightRequests("broker-1", 2)
+    requests.ask(beat(), VERSION, 1.0)
+    requests.take()
+    requests.ask(beat(), VERSION, 1.0)
     with pytest.raises(LinkFailed, match="2 requests wait"):
-        conversation.ask(beat(), VERSION, 1.0).result()
+        requests.ask(beat(), VERSION, 1.0).result()
 
 
 def test_a_request_that_its_version_cannot_carry_is_not_sent() -> None:
-    conversation = InFlightRequests("broker-1", 10)
+    requests = InFlightRequests("broker-1", 10)
     with pytest.raises(LinkFailed) as refused:
-        conversation.ask(FindCoordinatorRequest(key="k" * 40_000), 0, 1.0).result()
+        requests.ask(FindCoordinatorRequest(key="k" * 40_000), 0, 1.0).result()
     assert refused.value.sent_by is None
-    assert not conversation.has_waiting
+    assert not requests.has_waiting

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator.api import Pending
+from coordinator.api import Future
 from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkawire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -31,16 +31,16 @@ def markers(producer_id: int) -> WriteTxnMarkersRequest:
     return WriteTxnMarkersRequest(markers=[WritableTxnMarker(producer_id=producer_id, topics=topics)])
 
 
-def ask(world: World, producer_id: int = 7, purpose: str = "control") -> Pending[Message]:
+def ask(world: World, producer_id: int = 7, purpose: str = "control") -> Future[Message]:
     return world.links.call(PEER, markers(producer_id), 2, purpose=purpose)
 
 
-def ask_for_long(world: World) -> Pending[Message]:
+def ask_for_long(world: World) -> Future[Message]:
     """A request that is answered when the test says so."""
     return world.links.call(PEER, EndTxnRequest(transactional_id="x"), 4, purpose="control")
 
 
-async def settled(one: Pending[Message]) -> Any:
+async def settled(one: Future[Message]) -> Any:
     """The reply. Raises LinkFailed."""
     if not one.is_settled:
         event = trio.Event()
@@ -49,7 +49,7 @@ async def settled(one: Pending[Message]) -> Any:
     return one.result()
 
 
-async def lost(one: Pending[Message]) -> LinkFailed:
+async def lost(one: Future[Message]) -> LinkFailed:
     with pytest.raises(LinkFailed) as failure:
         await settled(one)
     return failure.value
@@ -213,7 +213,7 @@ async def test_a_link_is_renewed_though_there_is_nothing_to_ask() -> None:
 
 
 async def test_the_queue_of_requests_for_a_broker_is_bounded() -> None:
-    async with open_world(limits=PeerLimits(asked_max=2)) as world, open_peer(world, PEER):
+    async with open_world(limits=PeerLimits(requests_max=2)) as world, open_peer(world, PEER):
         asked = [ask(world), ask(world), ask(world)]
         assert "2 requests wait" in str(await lost(asked[2]))
         for one in asked[:2]:

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator.api import Pending
+from coordinator.api import Future
 from coordinator.errors import (
     CoordinatorError,
     MarkerNotWritten,
@@ -35,7 +35,7 @@ from kafkawire.peers.tests.peers import ME, FakeCluster, image_of
 from kafkawire.tests.fake_transactions import FakeMarkers
 
 MARKER = StateMarker(7, 3, 8, is_commit=True, protocol=SECOND_PROTOCOL)
-MINE, SECONDS, THIRDS, NOBODYS = (Partition("t", number) for number in range(4))
+MINE, SECONDS, THIRDS, LEADERLESS = (Partition("t", number) for number in range(4))
 
 
 @dataclass
@@ -45,15 +45,15 @@ class World:
     local: FakeMarkers
     markers: ClusterMarkers
 
-    async def write(self, *partitions: Partition, marker: StateMarker = MARKER) -> list[Pending[None]]:
+    async def write(self, *partitions: Partition, marker: StateMarker = MARKER) -> list[Future[None]]:
         """Write all at once, and wait until the requests have left."""
         pending = [self.markers.write(marker, one) for one in partitions]
         await trio.testing.wait_all_tasks_blocked()
         return pending
 
     @property
-    def doubts(self) -> int:
-        return len(self.markers._doubts)
+    def unknown_outcomes(self) -> int:
+        return len(self.markers._unknown_outcomes)
 
 
 @asynccontextmanager
@@ -85,7 +85,7 @@ def rows_of(call: Call) -> list[tuple[StateMarker, str, int]]:
     ]
 
 
-def told(call: Call, code: Callable[[int], int] | int = 0) -> WriteTxnMarkersResponse:
+def reply_to(call: Call, code: Callable[[int], int] | int = 0) -> WriteTxnMarkersResponse:
     """The reply to a call. `code`: an error code, or a function of the partition."""
     return WriteTxnMarkersResponse(
         markers=[
@@ -127,11 +127,11 @@ async def test_markers_due_at_the_same_moment_share_one_request_to_each_leader()
         assert (second.broker_id, second.version, second.purpose) == (2, 2, "markers")
         assert rows_of(second) == [(MARKER, *SECONDS), (other, *SECONDS)]
         assert (third.broker_id, rows_of(third)) == (3, [(MARKER, *THIRDS)])
-        third.answer.settle(told(third))
+        third.answer.settle(reply_to(third))
         assert [one.is_settled for one in pending] == [False, True, False]
-        second.answer.settle(told(second))
+        second.answer.settle(reply_to(second))
         assert [one.result() for one in pending] == [None] * 3
-        assert world.doubts == 0
+        assert world.unknown_outcomes == 0
 
 
 async def test_markers_for_consumer_offsets_partitions_are_written_by_the_partition_leaders() -> None:
@@ -162,7 +162,7 @@ async def test_leader_error_becomes_the_marker_write_error(code: int, expected: 
     async with open_world() as world:
         (written,) = await world.write(SECONDS)
         (call,) = world.links.calls
-        call.answer.settle(told(call, code))
+        call.answer.settle(reply_to(call, code))
         if expected is None:
             assert written.result() is None
             return
@@ -181,7 +181,7 @@ async def test_a_leader_that_says_nothing_about_a_partition_is_asked_again() -> 
 async def test_marker_without_a_leader_is_not_written_and_without_a_partition_raises_unknown_topic() -> None:
     async with open_world() as world:
         for partition, expected in (
-            (NOBODYS, MarkerNotWritten),
+            (LEADERLESS, MarkerNotWritten),
             (Partition("t", 4), UnknownTopic),
             (Partition("u", 0), UnknownTopic),
         ):
@@ -196,11 +196,11 @@ async def test_a_reply_that_is_lost_is_worth_another_try_at_the_same_broker() ->
         world.links.calls[0].answer.settle(cut(2))
         with pytest.raises(MarkerNotWritten, match="cut"):
             written.result()
-        assert world.doubts == 1
+        assert world.unknown_outcomes == 1
         (written,) = await world.write(SECONDS)
-        world.links.calls[1].answer.settle(told(world.links.calls[1]))
+        world.links.calls[1].answer.settle(reply_to(world.links.calls[1]))
         assert written.result() is None
-        assert world.doubts == 0
+        assert world.unknown_outcomes == 0
 
 
 @pytest.mark.parametrize("leader", [ME, 3, -1])
@@ -241,7 +241,7 @@ async def test_new_leader_gets_no_marker_before_the_previous_leader_has_answered
         with pytest.raises(MarkerNotWritten):
             second.result()
         assert world.links.renewed == []
-        world.links.calls[0].answer.settle(told(world.links.calls[0], 6))
+        world.links.calls[0].answer.settle(reply_to(world.links.calls[0], 6))
         assert first.is_settled
         await world.write(SECONDS)
         assert [one.broker_id for one in world.links.calls] == [2, 3]
@@ -263,7 +263,7 @@ async def test_marker_request_that_never_left_does_not_block_the_next_leader() -
     async with open_world() as world:
         await world.write(SECONDS)
         world.links.calls[0].answer.settle(LinkFailed("away"))
-        assert world.doubts == 0
+        assert world.unknown_outcomes == 0
         world.cluster.lead("t", ME, 3, 3, -1)
         await world.write(SECONDS)
         assert [one.broker_id for one in world.links.calls] == [2, 3]
@@ -276,7 +276,7 @@ async def test_unknown_outcome_is_forgotten_once_its_connection_is_over_without_
         world.links.over.add(link(2))
         await world.write(THIRDS)
         world.links.calls[1].answer.settle(cut(3, 2))
-        assert world.doubts == 1
+        assert world.unknown_outcomes == 1
 
 
 async def test_two_markers_of_one_producer_for_one_partition_go_one_after_the_other() -> None:
@@ -287,7 +287,7 @@ async def test_two_markers_of_one_producer_for_one_partition_go_one_after_the_ot
         await trio.testing.wait_all_tasks_blocked()
         first, second = world.links.calls
         assert (rows_of(first), rows_of(second)) == ([(MARKER, *SECONDS)], [(later, *SECONDS)])
-        first.answer.settle(told(first))
+        first.answer.settle(reply_to(first))
         assert [one.is_settled for one in pending] == [True, False]
 
 

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from coordinator import errors
-from coordinator.api import Pending
+from coordinator.api import Future
 from coordinator.errors import CoordinatorError, CoordinatorNotAvailable
 from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Partition, ProducerIdentity
 from kafkawire.messages.add_partitions_to_txn import (
@@ -40,12 +40,12 @@ class World:
     local: FakeTransactions
     transactions: ClusterTransactions
 
-    async def add(self, name: str = "x", *partitions: Partition) -> Pending[None]:
+    async def add(self, name: str = "x", *partitions: Partition) -> Future[None]:
         added = self.transactions.add_partitions(name, PRODUCER, partitions or (ONE,), protocol=SECOND_PROTOCOL)
         await trio.testing.wait_all_tasks_blocked()
         return added
 
-    async def verify(self, *partitions: Partition) -> Pending[list[bool]]:
+    async def verify(self, *partitions: Partition) -> Future[list[bool]]:
         verified = self.transactions.verify_partitions("x", PRODUCER, partitions)
         await trio.testing.wait_all_tasks_blocked()
         return verified
@@ -63,7 +63,7 @@ async def open_world(*leaders: int) -> AsyncIterator[World]:
         nursery.cancel_scope.cancel()
 
 
-def asked_of(call: Call) -> list[tuple[str, ProducerIdentity, bool, list[Partition]]]:
+def questions_of(call: Call) -> list[tuple[str, ProducerIdentity, bool, list[Partition]]]:
     return [
         (
             one.transactional_id,
@@ -75,7 +75,7 @@ def asked_of(call: Call) -> list[tuple[str, ProducerIdentity, bool, list[Partiti
     ]
 
 
-def told(call: Call, *codes: int) -> AddPartitionsToTxnResponse:
+def reply_to(call: Call, *codes: int) -> AddPartitionsToTxnResponse:
     """A reply with the same error codes for each transaction, partition by partition."""
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
@@ -91,7 +91,7 @@ def told(call: Call, *codes: int) -> AddPartitionsToTxnResponse:
                     for one, code in zip(partitions, codes, strict=True)
                 ],
             )
-            for name, _, _, partitions in asked_of(call)
+            for name, _, _, partitions in questions_of(call)
         ]
     )
 
@@ -110,9 +110,9 @@ async def test_coordinator_on_another_broker_adds_partitions_by_one_request() ->
         added = await world.add("x", ONE, OTHER, Partition("__consumer_offsets", 4))
         (call,) = world.links.calls
         assert (call.broker_id, call.version, call.purpose) == (2, 5, "transactions")
-        assert asked_of(call) == [("x", PRODUCER, False, [ONE, OTHER, Partition("__consumer_offsets", 4)])]
+        assert questions_of(call) == [("x", PRODUCER, False, [ONE, OTHER, Partition("__consumer_offsets", 4)])]
         assert not added.is_settled
-        call.answer.settle(told(call, 0, 0, 0))
+        call.answer.settle(reply_to(call, 0, 0, 0))
         assert added.result() is None
         assert world.local.calls == []
 
@@ -121,8 +121,8 @@ async def test_the_coordinator_says_which_partitions_a_transaction_has() -> None
     async with open_world(2) as world:
         verified = await world.verify(ONE, OTHER)
         (call,) = world.links.calls
-        assert asked_of(call) == [("x", PRODUCER, True, [ONE, OTHER])]
-        call.answer.settle(told(call, 0, 120))
+        assert questions_of(call) == [("x", PRODUCER, True, [ONE, OTHER])]
+        call.answer.settle(reply_to(call, 0, 120))
         assert verified.result() == [True, False]
 
 
@@ -148,9 +148,9 @@ async def test_refusal_of_a_remote_coordinator_raises_the_same_error_as_a_local_
 ) -> None:
     async with open_world(2) as world:
         for asking in (world.add("x", ONE, OTHER), world.verify(ONE, OTHER)):
-            pending: Pending[Any] = await asking
+            pending: Future[Any] = await asking
             call = world.links.calls[-1]
-            call.answer.settle(told(call, *codes))
+            call.answer.settle(reply_to(call, *codes))
             with pytest.raises(expected):
                 pending.result()
 
@@ -159,7 +159,7 @@ async def test_add_answered_with_transaction_abortable_raises_coordinator_not_av
     async with open_world(2) as world:
         added = await world.add()
         call = world.links.calls[-1]
-        call.answer.settle(told(call, 120))
+        call.answer.settle(reply_to(call, 120))
         with pytest.raises(CoordinatorNotAvailable):
             added.result()
 
@@ -168,7 +168,7 @@ async def test_add_answered_with_transaction_abortable_raises_coordinator_not_av
 async def test_without_an_answer_the_coordinator_is_not_available(reply: Any) -> None:
     async with open_world(2) as world:
         for asking in (world.add(), world.verify(ONE)):
-            pending: Pending[Any] = await asking
+            pending: Future[Any] = await asking
             world.links.calls[-1].answer.settle(reply)
             with pytest.raises(CoordinatorNotAvailable):
                 pending.result()
@@ -178,7 +178,7 @@ async def test_add_and_verify_without_a_coordinator_raise_coordinator_not_availa
     for leaders in ((), (-1,)):
         async with open_world(*leaders) as world:
             for asking in (world.add(), world.verify(ONE)):
-                pending: Pending[Any] = await asking
+                pending: Future[Any] = await asking
                 with pytest.raises(CoordinatorNotAvailable):
                     pending.result()
             assert world.links.calls == []
@@ -193,7 +193,7 @@ async def test_moved_coordinator_is_asked_at_its_new_broker() -> None:
         await world.add()
         assert [one.broker_id for one in world.links.calls] == [2, 3]
         assert len(world.local.calls) == 1
-        world.links.calls[0].answer.settle(told(world.links.calls[0], 16))
+        world.links.calls[0].answer.settle(reply_to(world.links.calls[0], 16))
         with pytest.raises(errors.NotCoordinator):
             first.result()
 
@@ -205,7 +205,7 @@ async def test_each_coordinator_is_asked_once_for_all_that_is_asked_at_a_moment(
             world.transactions.add_partitions(name, PRODUCER, [ONE], protocol=SECOND_PROTOCOL)
         await trio.testing.wait_all_tasks_blocked()
         assert sorted(one.broker_id for one in world.links.calls) == [2, 3]
-        assert sorted(one[0] for call in world.links.calls for one in asked_of(call)) == sorted(names)
+        assert sorted(one[0] for call in world.links.calls for one in questions_of(call)) == sorted(names)
 
 
 async def test_two_verifications_of_one_transaction_are_separate_requests_with_separate_answers() -> None:
@@ -214,9 +214,9 @@ async def test_two_verifications_of_one_transaction_are_separate_requests_with_s
         first = world.transactions.verify_partitions("x", PRODUCER, [ONE])
         second = await world.verify(ONE)
         one, other = world.links.calls
-        one.answer.settle(told(one, 0))
+        one.answer.settle(reply_to(one, 0))
         assert (first.result(), second.is_settled) == ([True], False)
-        other.answer.settle(told(other, 120))
+        other.answer.settle(reply_to(other, 120))
         assert second.result() == [False]
 
 
@@ -225,4 +225,4 @@ async def test_a_request_has_so_many_transactions_at_most() -> None:
         for number in range(TRANSACTIONS_PER_REQUEST + 1):
             world.transactions.add_partitions(f"id-{number}", PRODUCER, [ONE], protocol=SECOND_PROTOCOL)
         await trio.testing.wait_all_tasks_blocked()
-        assert [len(asked_of(one)) for one in world.links.calls] == [TRANSACTIONS_PER_REQUEST, 1]
+        assert [len(questions_of(one)) for one in world.links.calls] == [TRANSACTIONS_PER_REQUEST, 1]

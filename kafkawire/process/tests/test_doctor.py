@@ -30,7 +30,7 @@ def test_nothing_to_complain_about() -> None:
     [
         ({"reason": "it is no directory"}, PROBLEM, "it is no directory"),
         ({"exists": False, "owner": None}, NOTE, "it is not there yet: the broker will make it"),
-        ({"is_in_use": True, "was_stopped_cleanly": False}, NOTE, "a broker runs on it"),
+        ({"is_in_use": True, "was_stopped_cleanly": False}, NOTE, "a broker uses it"),
         ({"was_stopped_cleanly": False}, NOTE, "the broker was not stopped in order"),
         ({"owner": ("c", 7)}, PROBLEM, "it belongs to broker 7 of cluster c, not to broker 1"),
         ({"filesystem": "tmpfs"}, WARNING, "it is on tmpfs, which forgets"),
@@ -67,7 +67,7 @@ def test_listeners() -> None:
     assert (everywhere.severity, everywhere.subject) == (NOTE, "listener PLAINTEXT")
     assert found(listeners="PLAINTEXT://0.0.0.0:9092", advertised_listeners="PLAINTEXT://kafka:9092") == []
     [open_to_all] = found(http_listeners="http://0.0.0.0:9644")
-    assert open_to_all.text.startswith("whoever reaches it can read every topic")
+    assert open_to_all.text.startswith("every client that reaches it can read every topic")
 
 
 def test_the_filesystem_is_that_of_the_nearest_mount() -> None:

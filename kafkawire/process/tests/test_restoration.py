@@ -63,35 +63,35 @@ async def records(client: Client, offset: int) -> bytes:
 
 async def lost() -> tuple[MemoryDeps, list[bytes]]:
     """Dependencies with the tier of a broker whose machine is lost, and the copied records."""
-    world = MemoryDeps()
-    async with tiered(world) as (_, client):
+    deps = MemoryDeps()
+    async with tiered(deps) as (_, client):
         await commit(client, "behind", 2)
         await commit(client, "ahead", 7)
         await trio.sleep(70)
-        assert len(segments(world)) == 6
+        assert len(segments(deps)) == 6
         before = [await records(client, offset) for offset in range(6)]
-    return MemoryDeps(seed=5, objects=world.objects), before
+    return MemoryDeps(seed=5, objects=deps.objects), before
 
 
-async def restored(world: MemoryDeps, cluster_id: str | None = None, **properties: str) -> tuple[RestorePlan, Restored]:
-    restoration = Restoration(config(**properties), world.surroundings(), lambda _line: None)
+async def restored(deps: MemoryDeps, cluster_id: str | None = None, **properties: str) -> tuple[RestorePlan, Restored]:
+    restoration = Restoration(config(**properties), deps.start_deps(), lambda _line: None)
     plan = await restoration.plan(cluster_id)
     return plan, await restoration.carry_out(plan)
 
 
 @asynccontextmanager
-async def opened(world: MemoryDeps) -> AsyncIterator[tuple[OpenBroker, Client]]:
-    async with open_broker(world, **TIER, **SOON) as broker:
+async def opened(deps: MemoryDeps) -> AsyncIterator[tuple[OpenBroker, Client]]:
+    async with open_broker(deps, **TIER, **SOON) as broker:
         yield broker, broker.connect()
 
 
 async def test_everything_that_was_copied_comes_back() -> None:
-    world, before = await lost()
-    plan, what = await restored(world)
+    deps, before = await lost()
+    plan, what = await restored(deps)
     assert (what.offsets, what.clamped, what.problems) == (2, 1, [])
     [(topic, _, holding)] = plan.partitions()
     assert (topic.topic.topic, holding.log_start, holding.end, holding.segments) == ("t", 0, 6, 6)
-    async with opened(world) as (broker, client):
+    async with opened(deps) as (broker, client):
         image = broker.broker.coordinator.image
         assert image.cluster_id == plan.part.cluster_id
         assert dict(image.topics["t"].configs) == {"remote.storage.enable": "true", "segment.bytes": "1048576"}
@@ -102,28 +102,28 @@ async def test_everything_that_was_copied_comes_back() -> None:
 
 
 async def test_restored_broker_appends_and_uploads_and_restarts_with_all_records() -> None:
-    world, before = await lost()
-    await restored(world)
-    async with opened(world) as (_, client):
+    deps, before = await lost()
+    await restored(deps)
+    async with opened(deps) as (_, client):
         for _ in range(4):
             await produce(client, bytes(700_000))
         await trio.sleep(10)
-        assert len(segments(world)) == 9
+        assert len(segments(deps)) == 9
         assert await offset_of(client, LATEST) == 10
-    async with opened(world) as (_, client):
+    async with opened(deps) as (_, client):
         await trio.sleep(3)
         assert [await records(client, offset) for offset in range(6)] == before
         assert len(await records(client, 9)) > 700_000
 
 
 async def test_second_restore_includes_records_uploaded_after_the_first_restore() -> None:
-    world, _ = await lost()
-    await restored(world)
-    async with opened(world) as (_, client):
+    deps, _ = await lost()
+    await restored(deps)
+    async with opened(deps) as (_, client):
         for _ in range(4):
             await produce(client, bytes(700_000))
         await trio.sleep(100)
-    again = MemoryDeps(seed=6, objects=world.objects)
+    again = MemoryDeps(seed=6, objects=deps.objects)
     plan, _ = await restored(again)
     assert plan.owner_generation == 2
     assert [holding.end for _, _, holding in plan.partitions()] == [9]
@@ -133,13 +133,13 @@ async def test_the_cluster_of_before_is_fenced() -> None:
     before = MemoryDeps()
     async with tiered(before) as (_, client):
         await trio.sleep(70)
-        world = MemoryDeps(seed=5, objects=before.objects)
-        await restored(world)
-        manifests = [key for key in world.objects.objects if "/manifest/" in key]
+        deps = MemoryDeps(seed=5, objects=before.objects)
+        await restored(deps)
+        manifests = [key for key in deps.objects.objects if "/manifest/" in key]
         for _ in range(4):
             await produce(client, bytes(700_000))
         await trio.sleep(10)
-        assert [key for key in world.objects.objects if "/manifest/" in key] == manifests
+        assert [key for key in deps.objects.objects if "/manifest/" in key] == manifests
         assert len(segments(before)) == 6
     with pytest.RaisesGroup(pytest.RaisesExc(StartError, match="the cluster was restored from there")):
         async with opened(before):
@@ -147,28 +147,28 @@ async def test_the_cluster_of_before_is_fenced() -> None:
 
 
 async def test_a_cluster_of_several_is_not_restored() -> None:
-    world, _ = await lost()
-    with pytest.raises(RestoreRefused, match="a broker that stands alone"):
-        await restored(world, zookeeper_connect="zk:2181", inter_broker_secret_file="/secret")
+    deps, _ = await lost()
+    with pytest.raises(RestoreRefused, match="only a broker without ZooKeeper"):
+        await restored(deps, zookeeper_connect="zk:2181", inter_broker_secret_file="/secret")
 
 
 async def test_directories_that_are_used_are_left_alone() -> None:
-    world, _ = await lost()
-    async with opened(MemoryDeps(seed=9, filesystem=world.filesystem)) as (broker, _):
+    deps, _ = await lost()
+    async with opened(MemoryDeps(seed=9, filesystem=deps.filesystem)) as (broker, _):
         other = broker.broker.coordinator.image.cluster_id
-    objects = dict(world.objects.objects)
+    objects = dict(deps.objects.objects)
     with pytest.raises(RestoreRefused, match=f"has nothing of cluster {other}"):
-        await restored(world)
+        await restored(deps)
     cluster_id = next(iter(objects)).split("/")[1]
     with pytest.raises(RestoreRefused, match=f"/data belongs to broker 1 of cluster {other}"):
-        await restored(world, cluster_id)
-    world.filesystem.make_dir("/data/metadata")
-    world.filesystem.open("/data/metadata/CURRENT", create=True)
+        await restored(deps, cluster_id)
+    deps.filesystem.make_dir("/data/metadata")
+    deps.filesystem.open("/data/metadata/CURRENT", create=True)
     with pytest.raises(RestoreRefused, match="/data/metadata is not empty"):
-        await restored(world, cluster_id)
+        await restored(deps, cluster_id)
     with pytest.raises(RestoreRefused, match="/data is not empty, and other log dirs are"):
-        await restored(world, cluster_id, log_dirs="/data,/more", metadata_log_dir="/elsewhere")
-    assert world.objects.objects == objects
+        await restored(deps, cluster_id, log_dirs="/data,/more", metadata_log_dir="/elsewhere")
+    assert deps.objects.objects == objects
 
 
 async def test_log_dirs_that_were_kept_are_taken_as_they_are() -> None:
@@ -179,10 +179,10 @@ async def test_log_dirs_that_were_kept_are_taken_as_they_are() -> None:
         await trio.sleep(70)
         topic_id = opened_before.broker.coordinator.image.topics["t"].topic_id
         content = [await records(client, offset) for offset in range(7)]
-    world = MemoryDeps(seed=5, filesystem=before.filesystem, objects=before.objects)
-    _, what = await restored(world)
+    deps = MemoryDeps(seed=5, filesystem=before.filesystem, objects=before.objects)
+    _, what = await restored(deps)
     assert what.offsets == 0
-    async with opened(world) as (broker, client):
+    async with opened(deps) as (broker, client):
         assert broker.broker.coordinator.image.topics["t"].topic_id == topic_id
         await trio.sleep(3)
         assert [await records(client, offset) for offset in range(7)] == content
@@ -190,19 +190,19 @@ async def test_log_dirs_that_were_kept_are_taken_as_they_are() -> None:
         for _ in range(4):
             await produce(client, bytes(700_000))
         await trio.sleep(5)
-        assert len(segments(world)) == 10
+        assert len(segments(deps)) == 10
 
 
 async def test_a_restore_that_was_broken_off_starts_no_broker_and_is_gone_on_with() -> None:
-    world, before = await lost()
-    restoration = Restoration(config(), world.surroundings(), lambda _line: None)
+    deps, before = await lost()
+    restoration = Restoration(config(), deps.start_deps(), lambda _line: None)
     plan = await restoration.plan(None)
     await restoration._fence(plan)
     await restoration._make_log_dirs(plan)
     with pytest.RaisesGroup(pytest.RaisesExc(StartError, match="the log dirs belong to the cluster")):
-        async with opened(world):
+        async with opened(deps):
             raise AssertionError("it has started")
-    again = MemoryDeps(seed=6, filesystem=world.filesystem, objects=world.objects)
+    again = MemoryDeps(seed=6, filesystem=deps.filesystem, objects=deps.objects)
     await restored(again, plan.part.cluster_id)
     async with opened(again) as (_, client):
         await trio.sleep(3)
@@ -210,63 +210,63 @@ async def test_a_restore_that_was_broken_off_starts_no_broker_and_is_gone_on_wit
 
 
 async def test_restore_refuses_log_dirs_that_lack_a_partition_of_the_tier() -> None:
-    world, _ = await lost()
-    restoration = Restoration(config(), world.surroundings(), lambda _line: None)
+    deps, _ = await lost()
+    restoration = Restoration(config(), deps.start_deps(), lambda _line: None)
     plan = await restoration.plan(None)
     identity = Identity(plan.part.cluster_id, 1)
-    restore_log_dir(world.filesystem, "/data", identity, [])
+    restore_log_dir(deps.filesystem, "/data", identity, [])
     with pytest.raises(RestoreRefused, match="the log dirs have no partition t-0"):
         await restoration.carry_out(plan)
 
 
 async def test_a_deleted_topic_does_not_come_back() -> None:
-    world, _ = await lost()
-    await restored(world)
-    async with opened(world) as (broker, _):
+    deps, _ = await lost()
+    await restored(deps)
+    async with opened(deps) as (broker, _):
         await broker.broker.coordinator.delete_topic("t")
         await trio.sleep(5)
-    plan, _ = await restored(MemoryDeps(seed=6, objects=world.objects))
+    plan, _ = await restored(MemoryDeps(seed=6, objects=deps.objects))
     assert not plan.topics
 
 
 async def test_damaged_manifest_is_listed_as_a_problem_and_its_topic_is_left_out() -> None:
-    world, _ = await lost()
-    newest = max(key for key in world.objects.objects if "/manifest/" in key)
-    data, moment_ms = world.objects.objects[newest]
-    world.objects.objects[newest] = data[:-2], moment_ms
-    restoration = Restoration(config(), world.surroundings(), lambda _line: None)
+    deps, _ = await lost()
+    newest = max(key for key in deps.objects.objects if "/manifest/" in key)
+    data, moment_ms = deps.objects.objects[newest]
+    deps.objects.objects[newest] = data[:-2], moment_ms
+    restoration = Restoration(config(), deps.start_deps(), lambda _line: None)
     plan = await restoration.plan(None)
     assert not plan.topics
     assert "fails its CRC" in plan.problems[0]
 
 
 async def test_a_store_that_is_away_changes_nothing() -> None:
-    world, _ = await lost()
+    deps, _ = await lost()
     for operation in Operation:
-        objects = dict(world.objects.objects)
-        world.objects.fault = lambda asked, _key, operation=operation: Fault(is_lost=asked is operation)  # type: ignore[misc]
+        objects = dict(deps.objects.objects)
+        deps.objects.fault = lambda asked, _key, operation=operation: Fault(is_lost=asked is operation)  # type: ignore[misc]
         if operation is not Operation.DELETE:
             with pytest.raises(RestoreRefused):
-                await restored(world)
-        assert world.objects.objects == objects
-        assert not world.filesystem.exists("/data")
-    world.objects.fault = lambda _operation, _key: HEALTHY
-    await restored(world)
+                await restored(deps)
+        assert deps.objects.objects == objects
+        assert not deps.filesystem.exists("/data")
+    deps.objects.fault = lambda _operation, _key: HEALTHY
+    await restored(deps)
 
 
 async def test_which_cluster_has_to_be_said_when_there_are_several() -> None:
-    world, _ = await lost()
-    async with open_broker(MemoryDeps(seed=77, objects=world.objects), **TIER, **SOON):
+    deps, _ = await lost()
+    async with open_broker(MemoryDeps(seed=77, objects=deps.objects), **TIER, **SOON):
         pass
     with pytest.raises(RestoreRefused, match="say which cluster is meant"):
-        await restored(world)
+        await restored(deps)
     empty = MemoryDeps()
     with pytest.raises(RestoreRefused, match="there are: none"):
         await restored(empty)
 
 
 async def test_producers_do_not_get_ids_that_others_have() -> None:
-    world, _ = await lost()
-    await restored(world)
-    async with opened(world) as (broker, _):
+    deps, _ = await lost()
+    await restored(deps)
+    async with opened(deps) as (broker, _):
         assert await broker.broker.coordinator.new_producer_id() >= 999_999

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from engine.api import Marker, Outcome, PartitionLog, TopicPartition
+from engine.api import Marker, Outcome, PartitionLog, TopicIdPartition
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch, parse_header
 from engine.errors import InvalidProducerEpoch
 from kafkawire.config.tests.test_enforced import ask, fetch_request, produce
@@ -25,7 +25,7 @@ READ_COMMITTED = 1
 
 def log_of(opened: OpenBroker) -> PartitionLog:
     [topic_id] = [one.topic_id for one in opened.broker.coordinator.image.topics.values() if one.name == "t"]
-    return opened.broker.store.get(TopicPartition(topic_id, "t", 0))
+    return opened.broker.store.get(TopicIdPartition(topic_id, "t", 0))
 
 
 async def append(log: PartitionLog, number: int) -> None:
@@ -36,8 +36,8 @@ async def append(log: PartitionLog, number: int) -> None:
 
 async def lost_with_its_marker(outcome: Outcome) -> MemoryDeps:
     """The machine is lost with the tail of the log, which has the transaction's marker and is not in the tier."""
-    world = MemoryDeps()
-    async with open_broker(world, **TIER, **SOON) as broker:
+    deps = MemoryDeps()
+    async with open_broker(deps, **TIER, **SOON) as broker:
         client = broker.connect()
         await create_tiered(client, "t")
         await produce(client, bytes(700_000))
@@ -47,8 +47,8 @@ async def lost_with_its_marker(outcome: Outcome) -> MemoryDeps:
         await produce(client, bytes(700_000))
         await log.end_transaction(Marker(PRODUCER, EPOCH, 5, outcome)).wait()
         await trio.sleep(70)
-        assert len(segments(world)) == COPIED
-    return MemoryDeps(seed=5, objects=world.objects)
+        assert len(segments(deps)) == COPIED
+    return MemoryDeps(seed=5, objects=deps.objects)
 
 
 async def committed_records(client: Client, offset: int) -> tuple[list[int], int]:
@@ -80,9 +80,9 @@ async def shown_of(client: Client) -> list[int]:
 @pytest.mark.parametrize("outcome", list(Outcome))
 async def test_restored_transaction_without_its_marker_ends_with_its_original_outcome(outcome: Outcome) -> None:
     expected = [0] if outcome is Outcome.ABORT else [0, 1, 2]
-    world = await lost_with_its_marker(outcome)
-    await restored(world)
-    async with opened(world) as (broker, client):
+    deps = await lost_with_its_marker(outcome)
+    await restored(deps)
+    async with opened(deps) as (broker, client):
         await trio.sleep(3)
         assert await shown_of(client) == expected
         await produce(client, b"later")
@@ -90,15 +90,15 @@ async def test_restored_transaction_without_its_marker_ends_with_its_original_ou
         assert log.last_stable_offset == log.log_end_offset == COPIED + 2
         with pytest.raises(InvalidProducerEpoch):
             await append(log, 2)
-    async with opened(world) as (broker, client):
+    async with opened(deps) as (broker, client):
         await trio.sleep(3)
         assert log_of(broker).last_stable_offset == log_of(broker).log_end_offset
         assert await shown_of(client) == expected
         for _ in range(3):
             await produce(client, bytes(700_000))
         await trio.sleep(70)
-        assert len(segments(world)) > COPIED  # including the markers
-    again = MemoryDeps(seed=6, objects=world.objects)
+        assert len(segments(deps)) > COPIED  # including the markers
+    again = MemoryDeps(seed=6, objects=deps.objects)
     await restored(again)
     async with opened(again) as (broker, client):
         await trio.sleep(3)

@@ -61,57 +61,57 @@ libc.fclose(file)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps are told by glibc only")
 @pytest.mark.parametrize("how", ["one", "many"])
 def test_threads_share_a_heap(how: str, tmp_path: Path) -> None:
-    told = tmp_path / "heaps"
-    subprocess.run([sys.executable, "-c", HEAPS, how, str(told)], check=True, timeout=60)
-    assert (told.read_text().count("<heap nr=") == 1) == (how == "one")
+    heap_report = tmp_path / "heaps"
+    subprocess.run([sys.executable, "-c", HEAPS, how, str(heap_report)], check=True, timeout=60)
+    assert (heap_report.read_text().count("<heap nr=") == 1) == (how == "one")
 
 
 async def test_the_first_signal_asks_and_the_second_does_not() -> None:
-    left: list[int] = []
+    exit_codes: list[int] = []
     stop = trio.Event()
     send, signals = trio.open_memory_channel[int](math.inf)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(stop_on_signals, stop, signals, left.append)
+        nursery.start_soon(stop_on_signals, stop, signals, exit_codes.append)
         await trio.testing.wait_all_tasks_blocked()
         assert not stop.is_set()
         send.send_nowait(15)
         await stop.wait()
         await trio.testing.wait_all_tasks_blocked()
-        assert not left
+        assert not exit_codes
         send.send_nowait(15)
-    assert left == [EXIT_AT_ONCE]
+    assert exit_codes == [EXIT_AT_ONCE]
 
 
 async def test_the_first_signal_after_a_failure_of_our_own_is_still_the_first() -> None:
-    left: list[int] = []
+    exit_codes: list[int] = []
     stop = trio.Event()
     stop.set()
     send, signals = trio.open_memory_channel[int](math.inf)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(stop_on_signals, stop, signals, left.append)
+        nursery.start_soon(stop_on_signals, stop, signals, exit_codes.append)
         send.send_nowait(15)
         await trio.testing.wait_all_tasks_blocked()
-        assert not left
+        assert not exit_codes
         nursery.cancel_scope.cancel()
 
 
 async def test_hanging_stop_exits_the_process_after_the_maximum_stop_time() -> None:
-    left: list[int] = []
+    exit_codes: list[int] = []
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(exit_when_overdue, stop, left.append)
+        nursery.start_soon(exit_when_overdue, stop, exit_codes.append)
         await trio.sleep(1000)
-        assert not left
-        told_s = trio.current_time()
+        assert not exit_codes
+        waited_s = trio.current_time()
         stop.set()
-    assert left == [EXIT_OVERDUE]
-    assert trio.current_time() - told_s == STOP_MAX_S
+    assert exit_codes == [EXIT_OVERDUE]
+    assert trio.current_time() - waited_s == STOP_MAX_S
 
 
 def test_process_with_unfinished_disk_work_exits_with_the_overdue_code() -> None:
-    left: list[int] = []
-    exit_stuck(left.append)
-    assert left == [EXIT_OVERDUE]
+    exit_codes: list[int] = []
+    exit_stuck(exit_codes.append)
+    assert exit_codes == [EXIT_OVERDUE]
 
 
 async def test_a_broker_that_cannot_leave_closes_all_the_same_and_in_time() -> None:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.replication.exchange import FollowerFetch
 from kafkawire.fetching.link_session import LINK_SESSION_ID
 from kafkawire.messages.fetch import ReplicaState
 from kafkawire.replication.fetch_session import FollowerSession
 
-PARTITIONS = [TopicPartition(b"t" * 16, "t", number) for number in range(4)]
+PARTITIONS = [TopicIdPartition(b"t" * 16, "t", number) for number in range(4)]
 ONE, OTHER, *_ = PARTITIONS
 ME = ReplicaState(replica_id=2, replica_epoch=5)
 
@@ -22,81 +22,81 @@ def at(offset: int) -> FollowerFetch:
     return FollowerFetch(0, offset, 0, 0, 0)
 
 
-def begun() -> FollowerSession:
+def started_session() -> FollowerSession:
     """A session with two partitions that the leader keeps."""
-    asking = FollowerSession()
-    asking.ask(ONE, at(1))
-    asking.ask(OTHER, at(2))
-    assert asking.request(ME) == (0, {ONE: at(1), OTHER: at(2)}, ())
-    assert asking.responded(LINK_SESSION_ID)
-    return asking
+    session = FollowerSession()
+    session.add(ONE, at(1))
+    session.add(OTHER, at(2))
+    assert session.request(ME) == (0, {ONE: at(1), OTHER: at(2)}, ())
+    assert session.note_response(LINK_SESSION_ID)
+    return session
 
 
 def test_unchanged_fetch_positions_are_not_sent_again() -> None:
-    asking = begun()
-    assert asking.request(ME) == (1, {}, [])
-    asking.responded(LINK_SESSION_ID)
-    assert asking.request(ME) == (2, {}, [])
-    assert asking.standing == {ONE: at(1), OTHER: at(2)}
+    session = started_session()
+    assert session.request(ME) == (1, {}, [])
+    session.note_response(LINK_SESSION_ID)
+    assert session.request(ME) == (2, {}, [])
+    assert session.positions == {ONE: at(1), OTHER: at(2)}
 
 
 def test_answered_partition_is_sent_again_if_asked_again_else_it_is_forgotten_once() -> None:
-    asking = begun()
+    session = started_session()
     for partition in (ONE, OTHER):
-        assert asking.answered((partition.topic_id, partition.partition)) is not None
-    asking.ask(ONE, at(7))
-    assert asking.request(ME) == (1, {ONE: at(7)}, [OTHER])
-    asking.responded(LINK_SESSION_ID)
-    assert asking.request(ME) == (2, {}, []), "it is forgotten once"
+        assert session.take_answered((partition.topic_id, partition.partition)) is not None
+    session.add(ONE, at(7))
+    assert session.request(ME) == (1, {ONE: at(7)}, [OTHER])
+    session.note_response(LINK_SESSION_ID)
+    assert session.request(ME) == (2, {}, []), "it is forgotten once"
 
 
 def test_an_answer_to_nothing_that_is_asked_is_none() -> None:
-    asking = begun()
+    session = started_session()
     place = ONE.topic_id, ONE.partition
-    assert asking.answered(place) == (ONE, at(1))
-    assert asking.answered(place) is None
-    assert asking.answered((b"o" * 16, 0)) is None
+    assert session.take_answered(place) == (ONE, at(1))
+    assert session.take_answered(place) is None
+    assert session.take_answered((b"o" * 16, 0)) is None
 
 
 def test_leader_without_a_fetch_session_gets_all_positions_with_each_request() -> None:
-    asking = FollowerSession()
-    asking.ask(ONE, at(1))
-    asking.request(ME)
-    assert not asking.responded(0)
-    assert asking.request(ME) == (0, {ONE: at(1)}, ())
+    session = FollowerSession()
+    session.add(ONE, at(1))
+    session.request(ME)
+    assert not session.note_response(0)
+    assert session.request(ME) == (0, {ONE: at(1)}, ())
 
 
 def test_new_replica_epoch_starts_a_new_fetch_session() -> None:
-    asking = begun()
-    assert asking.request(ReplicaState(replica_id=2, replica_epoch=6)) == (0, {ONE: at(1), OTHER: at(2)}, ())
+    session = started_session()
+    assert session.request(ReplicaState(replica_id=2, replica_epoch=6)) == (0, {ONE: at(1), OTHER: at(2)}, ())
 
 
 Step = tuple[str, int, int]
-STEPS = st.tuples(st.sampled_from(["ask", "drop", "request", "lost", "forget"]), st.integers(0, 3), st.integers(0, 9))
+STEPS = st.tuples(st.sampled_from(["add", "drop", "request", "lost", "forget"]), st.integers(0, 3), st.integers(0, 9))
 
 
 @given(st.lists(STEPS, max_size=60))
 def test_leader_knows_all_fetch_positions_after_every_request(steps: Sequence[Step]) -> None:
-    asking, known, epoch = FollowerSession(), dict[TopicPartition, FollowerFetch](), -1
+    session, known, epoch = FollowerSession(), dict[TopicIdPartition, FollowerFetch](), -1
     for step, number, offset in steps:
         partition = PARTITIONS[number]
-        if step == "ask":
-            asking.ask(partition, at(offset))
+        if step == "add":
+            session.add(partition, at(offset))
         elif step == "drop":
-            asking.drop(partition)
+            session.drop(partition)
         elif step == "forget":
             epoch = -1
         else:
-            made = asking.request(ME)
+            made = session.request(ME)
             if made.epoch and made.epoch != epoch:
-                asking.reset()
+                session.reset()
                 continue
             epoch = made.epoch + 1
             known = {**({} if not made.epoch else known), **made.named}
             for one in made.forgotten:
                 del known[one]
-            assert known == asking.standing
+            assert known == session.positions
             if step == "lost":
-                asking.reset()
+                session.reset()
             else:
-                asking.responded(LINK_SESSION_ID)
+                session.note_response(LINK_SESSION_ID)

@@ -21,7 +21,7 @@ class FakeLeadership:
         self._reads = reads
         self.needs_metadata = needs_metadata
         self.waiting: list[tuple[str, AsOf]] = []
-        self.told: list[tuple[str, bool]] = []
+        self.outcomes: list[tuple[str, bool]] = []
 
     def wait(self, name: str) -> None:
         self.waiting.append((name, self._reads.clock.next()))
@@ -33,11 +33,11 @@ class FakeLeadership:
     def check(self) -> None: ...
 
     def confirm(self, as_of: AsOf) -> None:
-        self.told += [(name, True) for name, asked in self.waiting if asked < as_of]
+        self.outcomes += [(name, True) for name, asked_at in self.waiting if asked_at < as_of]
         self.waiting = [one for one in self.waiting if one[1] >= as_of]
 
     def expire(self, before_ms: int) -> None:
-        self.told += [(name, False) for name, asked in self.waiting if asked.ms <= before_ms]
+        self.outcomes += [(name, False) for name, asked_at in self.waiting if asked_at.ms <= before_ms]
         self.waiting = [one for one in self.waiting if one[1].ms > before_ms]
 
 
@@ -65,20 +65,20 @@ async def confirming() -> AsyncIterator[tuple[WaitingReads, FakeMetadata]]:
 
 async def test_the_metadata_are_asked_when_followers_have_had_their_time() -> None:
     async with confirming() as (reads, metadata):
-        leadership, begun_s = FakeLeadership(reads), trio.current_time()
+        leadership, start_s = FakeLeadership(reads), trio.current_time()
         leadership.wait("a")
         await trio.sleep(1)
-        assert leadership.told == [("a", True)]
-        assert metadata.asked_at_s == [begun_s + FOLLOWERS_FIRST_S]
+        assert leadership.outcomes == [("a", True)]
+        assert metadata.asked_at_s == [start_s + FOLLOWERS_FIRST_S]
 
 
 async def test_the_metadata_are_asked_at_once_for_a_leader_without_successors() -> None:
     async with confirming() as (reads, metadata):
-        leadership, begun_s = FakeLeadership(reads, needs_metadata=True), trio.current_time()
+        leadership, start_s = FakeLeadership(reads, needs_metadata=True), trio.current_time()
         leadership.wait("a")
         await trio.testing.wait_all_tasks_blocked()
-        assert leadership.told == [("a", True)]
-        assert metadata.asked_at_s == [begun_s]
+        assert leadership.outcomes == [("a", True)]
+        assert metadata.asked_at_s == [start_s]
 
 
 async def test_read_that_followers_confirm_in_time_asks_no_metadata() -> None:
@@ -88,7 +88,7 @@ async def test_read_that_followers_confirm_in_time_asks_no_metadata() -> None:
         await trio.sleep(FOLLOWERS_FIRST_S / 2)
         reads.confirm(reads.clock.next())
         await trio.sleep(1)
-        assert (leadership.told, metadata.asked_at_s) == ([("a", True)], [])
+        assert (leadership.outcomes, metadata.asked_at_s) == ([("a", True)], [])
 
 
 async def test_a_read_that_comes_while_the_metadata_are_read_is_confirmed_by_the_next_time() -> None:
@@ -99,9 +99,9 @@ async def test_a_read_that_comes_while_the_metadata_are_read_is_confirmed_by_the
         await trio.sleep(0.5)
         leadership.wait("b")
         await trio.sleep(1)
-        assert leadership.told == [("a", True)]
+        assert leadership.outcomes == [("a", True)]
         await trio.sleep(1)
-        assert leadership.told == [("a", True), ("b", True)]
+        assert leadership.outcomes == [("a", True), ("b", True)]
 
 
 async def test_a_read_is_given_up_while_the_metadata_are_away() -> None:
@@ -110,11 +110,11 @@ async def test_a_read_is_given_up_while_the_metadata_are_away() -> None:
         leadership = FakeLeadership(reads)
         leadership.wait("a")
         await trio.sleep(TIMEOUT_MS / 1000 - 0.1)
-        assert not leadership.told
+        assert not leadership.outcomes
         await trio.sleep(0.7)
-        assert leadership.told == [("a", False)]
+        assert leadership.outcomes == [("a", False)]
         assert len(metadata.asked_at_s) > 10
         leadership.wait("b")
         metadata.is_away = False
         await trio.sleep(2)
-        assert leadership.told == [("a", False), ("b", True)]
+        assert leadership.outcomes == [("a", False), ("b", True)]

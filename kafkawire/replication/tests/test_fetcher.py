@@ -10,14 +10,14 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator.errors import NotFollowedSo
-from coordinator.shards.pending import Answer
-from engine.api import Following, TopicPartition
+from coordinator.errors import NotFollowedInEpoch
+from coordinator.futures import SettableFuture
+from engine.api import Following, TopicIdPartition
 from engine.commit.commit_log import CommitLog
-from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import stamped
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import ORDERS, running
 from kafkawire.fetching.link_session import LINK_SESSION_ID
 from kafkawire.messages.api_versions import ApiVersionsRequest
@@ -57,12 +57,12 @@ class FakeLinks:
 
     def __init__(self) -> None:
         self.asked: list[Message] = []
-        self._answers: list[Answer[Message]] = []
+        self._answers: list[SettableFuture[Message]] = []
 
-    def call(self, broker_id: int, request: Message, version: int, *, purpose: str) -> Answer[Message]:
+    def call(self, broker_id: int, request: Message, version: int, *, purpose: str) -> SettableFuture[Message]:
         assert broker_id == LEADER
         self.asked.append(request)
-        self._answers.append(Answer())
+        self._answers.append(SettableFuture())
         return self._answers[-1]
 
     async def answer(self, *rows: PartitionData) -> None:
@@ -72,7 +72,7 @@ class FakeLinks:
         self._answers[last].settle(FetchResponse(session_id=LINK_SESSION_ID, responses=topics))
         await trio.testing.wait_all_tasks_blocked()
 
-    async def tell_end(self, offset: int) -> None:
+    async def send_end(self, offset: int) -> None:
         """Answer the last ListOffsets."""
         row = ListOffsetsPartitionResponse(offset=offset)
         topics = [ListOffsetsTopicResponse(name=ORDERS.topic, partitions=[row])]
@@ -91,15 +91,15 @@ class FakeMarks:
     """The fake control plane keeps the replicas that are to discard their logs, and waits until the test lets it
     answer."""
 
-    asked: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
+    asked: list[tuple[TopicIdPartition, int, int]] = field(default_factory=list)
     written: trio.Event = field(default_factory=trio.Event)
     is_refused: bool = False
 
-    async def give_up(self, partition: TopicPartition, leader_epoch: int, offset: int) -> None:
+    async def give_up(self, partition: TopicIdPartition, leader_epoch: int, offset: int) -> None:
         self.asked.append((partition, leader_epoch, offset))
         await self.written.wait()
         if self.is_refused:
-            raise NotFollowedSo
+            raise NotFollowedInEpoch
 
 
 class Setting(NamedTuple):
@@ -127,7 +127,7 @@ async def following() -> AsyncIterator[Setting]:
         [log] = await store.open_partitions([Following(ORDERS, LogConfig(), 1)])
         assert isinstance(log, Partition)
         links, marks, counters = FakeLinks(), FakeMarks(), ReplicationCounters()
-        world = FetchDeps(
+        deps = FetchDeps(
             cast("Peers", links),
             store,
             lambda: ReplicaState(replica_id=1, replica_epoch=7),
@@ -138,7 +138,7 @@ async def following() -> AsyncIterator[Setting]:
             counters,
             Throttle(1, lambda: 0, samples=1, sample_ms=1),
         )
-        fetcher = Fetcher(LEADER, "fetch-0", log.log_dir, world)
+        fetcher = Fetcher(LEADER, "fetch-0", log.log_dir, deps)
         nursery.start_soon(fetcher.run)
         yield Setting(fetcher, links, store, marks, counters)
         nursery.cancel_scope.cancel()
@@ -168,11 +168,11 @@ async def test_new_fetch_position_ends_the_parked_fetch_with_a_single_request() 
 
 async def test_idle_fetcher_sends_a_fetch_as_soon_as_it_follows_a_partition() -> None:
     async with following() as one:
-        begun_s = trio.current_time()
+        start_s = trio.current_time()
         await trio.sleep(0.1)
         assert not one.links.asked
         await one.follow(1)
-        assert (one.links.epochs, trio.current_time() - begun_s) == ([1], 0.1)
+        assert (one.links.epochs, trio.current_time() - start_s) == ([1], 0.1)
 
 
 async def test_where_there_is_no_room_the_log_begins_where_the_leaders_does() -> None:
@@ -210,7 +210,7 @@ async def test_log_starts_that_the_leader_has_moved_together_are_taken_over_toge
         await announce(commit_log, barriers)
 
     monkeypatch.setattr(CommitLog, "announce", noting)
-    many = [TopicPartition(ORDERS.topic_id, ORDERS.topic, number) for number in range(20)]
+    many = [TopicIdPartition(ORDERS.topic_id, ORDERS.topic, number) for number in range(20)]
 
     def rows(log_start_offset: int) -> list[PartitionData]:
         records = b"" if log_start_offset else b"".join(stamped(offset, 1, b"v") for offset in range(10))
@@ -244,7 +244,7 @@ async def test_logs_that_part_from_their_leaders_together_are_cut_with_one_check
         await checkpoint_alone(commit_log)
 
     monkeypatch.setattr(CommitLog, "checkpoint_alone", noting)
-    many = [TopicPartition(ORDERS.topic_id, ORDERS.topic, number) for number in range(20)]
+    many = [TopicIdPartition(ORDERS.topic_id, ORDERS.topic, number) for number in range(20)]
     epochs = [1 if one.partition else 2 for one in many]
     async with following() as one:
         await one.store.open_partitions(
@@ -294,6 +294,6 @@ async def test_empty_log_starts_at_its_leaders_log_start_without_a_suspect_mark(
         await one.follow(1)
         await one.links.answer(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
         for offset in (70, 80):
-            await one.links.tell_end(offset)
+            await one.links.send_end(offset)
         follower = one.store.replica(ORDERS)
         assert (one.marks.asked, follower.log_end_offset) == ([], 70)

@@ -12,25 +12,25 @@ def test_fetch_is_as_of_the_previous_response_on_the_same_connection() -> None:
     now_ms = 5
     followers = Followers(WaitingReads(EventClock(lambda: now_ms)))
     links = [ConnectionInfo(listener_name="PLAINTEXT", peer_host="h", local_address="a") for _ in range(2)]
-    assert followers.fetched(links[0]).as_of.ms < 0
-    followers.responded(links[0])
+    assert followers.note_fetch(links[0]).as_of.ms < 0
+    followers.note_response(links[0])
     now_ms = 9_000
-    assert followers.fetched(links[0]).as_of.ms == 5
-    assert followers.fetched(links[1]).as_of.ms < 0
-    followers.responded(links[0])
-    assert followers.fetched(links[0]).as_of.ms == 9_000
+    assert followers.note_fetch(links[0]).as_of.ms == 5
+    assert followers.note_fetch(links[1]).as_of.ms < 0
+    followers.note_response(links[0])
+    assert followers.note_fetch(links[0]).as_of.ms == 9_000
 
 
 def test_fetch_session_of_a_connection_is_closed_with_the_connection() -> None:
     followers = Followers(WaitingReads(EventClock(lambda: 0)))
     link, other = (ConnectionInfo(listener_name="PLAINTEXT", peer_host="h", local_address="a") for _ in range(2))
     waiter = FakeWaiter()
-    session = followers.fetched(link).session
-    begun = session.begin([], TargetWatch(waiter))
-    assert session.resume(1) is begun
+    session = followers.note_fetch(link).session
+    started = session.begin([], TargetWatch(waiter))
+    assert session.resume(1) is started
     assert session.resume(1) is None, "it is at 2 by now"
-    assert followers.fetched(link).session is session
-    assert followers.fetched(other).session.resume(1) is None
+    assert followers.note_fetch(link).session is session
+    assert followers.note_fetch(other).session.resume(1) is None
     assert not waiter.is_closed
     del link, session
     assert waiter.is_closed
@@ -39,10 +39,10 @@ def test_fetch_session_of_a_connection_is_closed_with_the_connection() -> None:
 def test_a_link_has_one_session_at_a_time() -> None:
     session, before = LinkSession(), FakeWaiter()
     session.begin([], TargetWatch(before))
-    standing = session.standing
+    session_fetch = session.session_fetch
     again = session.begin([], TargetWatch(FakeWaiter()))
     assert before.is_closed
-    assert session.standing is not standing, "what was asked in the one before stands no longer"
+    assert session.session_fetch is not session_fetch, "what was asked in the one before stands no longer"
     assert session.resume(1) is again
     again.acquire()
     assert session.resume(2) is None, "somebody waits for what it brings"

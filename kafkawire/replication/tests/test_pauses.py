@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from kafkawire.replication.pauses import FIRST_MS, Pauses
 
-PARTITION = TopicPartition(b"t" * 16, "t", 0)
+PARTITION = TopicIdPartition(b"t" * 16, "t", 0)
 
 
 def test_a_leader_that_refuses_is_asked_again_soon_and_then_less_and_less_often() -> None:

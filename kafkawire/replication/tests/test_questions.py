@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.api import NO_EPOCH, EpochEnd, TopicPartition
+from engine.api import NO_EPOCH, EpochEnd, TopicIdPartition
 from engine.batches.batch import Record, build_batch
 from engine.compaction_horizon import NOT_COMPACTED, Compacted, CompactionHorizon
 from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
@@ -22,15 +22,15 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kafkawire.replication.fetch_session import Request
+from kafkawire.replication.fetch_session import FetchContents
 from kafkawire.replication.questions import (
     FETCH_VERSION,
     FetchLimits,
+    complete_batches,
     end_of,
     error_of,
     fetch_request,
-    told,
-    whole_batches,
+    partition_replies,
 )
 from kafkawire.requests.errors import ErrorCode
 
@@ -39,8 +39,8 @@ BATCH = bytes(build_batch([Record(None, b"v")]))
 
 
 def test_partitions_of_one_topic_are_asked_for_together() -> None:
-    asked = {TopicPartition(TOPIC_ID, "t", number): FollowerFetch(3, 10 + number, 2, 9, 1) for number in (0, 1)}
-    made = Request(7, asked, [TopicPartition(TOPIC_ID, "t", 5), TopicPartition(TOPIC_ID, "t", 6)])
+    asked = {TopicIdPartition(TOPIC_ID, "t", number): FollowerFetch(3, 10 + number, 2, 9, 1) for number in (0, 1)}
+    made = FetchContents(7, asked, [TopicIdPartition(TOPIC_ID, "t", 5), TopicIdPartition(TOPIC_ID, "t", 6)])
     request = fetch_request(ReplicaState(replica_id=2, replica_epoch=5), made, FetchLimits())
     [topic] = request.topics
     [forgotten] = request.forgotten_topics_data
@@ -68,7 +68,7 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
     ]
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)])
     sent = FetchResponse.decode(b"".join(map(bytes, response.encode(FETCH_VERSION))), FETCH_VERSION)
-    first, second, third = (one for _, one in told(sent))
+    first, second, third = (one for _, one in partition_replies(sent))
     compacted = Compacted([(2, 5), (4, 9)], CompactionHorizon(8, 7, 9), 3, 2)
     assert (first.answer, bytes(first.records), first.begins_segment) == (
         LeaderReply(4, 1, compacted=compacted),
@@ -82,8 +82,8 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
 
 def test_a_batch_that_was_cut_is_asked_for_again() -> None:
     for size_bytes in range(len(BATCH)):
-        assert bytes(whole_batches(memoryview(BATCH + BATCH[:size_bytes]))) == BATCH
-    assert not whole_batches(memoryview(bytes(100))), "whatever that is, it has no size"
+        assert bytes(complete_batches(memoryview(BATCH + BATCH[:size_bytes]))) == BATCH
+    assert not complete_batches(memoryview(bytes(100))), "whatever that is, it has no size"
 
 
 @pytest.mark.parametrize(

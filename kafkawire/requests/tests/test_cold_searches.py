@@ -17,15 +17,15 @@ TIMEOUT_S = 30
 
 
 class Searching:
-    """Fake searches that take `n` seconds and find `n`; `begun` and `ended` list these numbers."""
+    """Fake searches that take `n` seconds and find `n`; `started` and `ended` list these numbers."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.cold = ColdSearches(nursery, lambda: TIMEOUT_S * 1000)
-        self.begun: list[float] = []
+        self.started: list[float] = []
         self.ended: list[float] = []
 
     async def search(self, takes_s: float) -> float:
-        self.begun.append(takes_s)
+        self.started.append(takes_s)
         with trio.CancelScope(shield=True):  # a request to a store cannot be cancelled
             await trio.sleep(takes_s)
         self.ended.append(takes_s)
@@ -70,7 +70,7 @@ async def test_search_that_has_not_begun_in_time_is_given_up(searching: Searchin
     with trio.move_on_after(1):  # a cancelled request gives its search up, too
         await searching.perform(2)
     assert await searching.perform(3, timeout_ms=100_000) == [3]
-    assert searching.begun == [100] * SEARCHES_MAX + [3]
+    assert searching.started == [100] * SEARCHES_MAX + [3]
 
 
 async def test_failed_search_raises_in_its_request_only_while_the_request_waits(searching: Searching) -> None:

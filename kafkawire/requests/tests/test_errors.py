@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 
 from coordinator import errors as control
 from engine import errors as log
-from kafkawire.requests.errors import CODE_BY_CLASS, NEVER_TOLD, ErrorCode, error_code_of
+from kafkawire.requests.errors import CODE_BY_CLASS, NEVER_SENT, ErrorCode, error_code_of
 
 
 def errors_of(module: ModuleType, base: type[Exception]) -> set[type[Exception]]:
@@ -30,8 +30,8 @@ def test_codes_are_kafkas() -> None:
 
 
 def test_every_domain_error_has_a_code_or_never_meets_a_client() -> None:
-    assert set(CODE_BY_CLASS) | NEVER_TOLD == DOMAIN_ERRORS
-    assert not set(CODE_BY_CLASS) & NEVER_TOLD
+    assert set(CODE_BY_CLASS) | NEVER_SENT == DOMAIN_ERRORS
+    assert not set(CODE_BY_CLASS) & NEVER_SENT
 
 
 @pytest.mark.parametrize(("error", "code"), [(log.CorruptMessage("x"), 2), (control.TopicExists("t"), 36)])

@@ -13,8 +13,8 @@ from coordinator.api import BrokerInfo, ClusterImage
 from kafkawire.security.accepted_links import (
     AcceptedLinks,
     NotAuthenticated,
-    OutOfPlace,
     Receiver,
+    UnexpectedRequest,
     UnknownMechanism,
 )
 from kafkawire.security.link_claim import PURPOSE_MAX_CHARACTERS, LinkClaim, LinkNumber
@@ -89,16 +89,16 @@ def test_client_without_the_secret_is_not_authenticated() -> None:
 
 def test_a_first_message_that_was_heard_before_leads_nowhere() -> None:
     """The recorded proof is for the nonce that the server chose then."""
-    world, heard, replayed = World(), connected(), connected()
+    world, original, replayed = World(), connected(), connected()
     client = ScramClient("broker-2", salted_by(SECRET), "nonce", claim().extensions())
-    world.links.begin(heard, MECHANISM)
-    proof = client.final(world.links.answer(heard, client.first()))
-    world.links.answer(heard, proof)
+    world.links.begin(original, MECHANISM)
+    proof = client.final(world.links.answer(original, client.first()))
+    world.links.answer(original, proof)
     world.links.begin(replayed, MECHANISM)
     world.links.answer(replayed, client.first())
     with pytest.raises(NotAuthenticated, match="nonce"):
         world.links.answer(replayed, proof)
-    assert (replayed.principal, heard.ends_because) == (None, None)
+    assert (replayed.principal, original.ends_because) == (None, None)
 
 
 @pytest.mark.parametrize("newer", [claim(5, 2), claim(6, 0)])
@@ -187,9 +187,9 @@ def test_malformed_claim_is_refused_although_its_proof_is_valid(user: str, chang
 
 def test_authentication_is_refused_without_a_cluster_and_on_client_listeners() -> None:
     for links, connection in ((AcceptedLinks(), connected()), (World().links, connected("CLIENTS"))):
-        with pytest.raises(OutOfPlace):
+        with pytest.raises(UnexpectedRequest):
             links.begin(connection, MECHANISM)
-        with pytest.raises(OutOfPlace):
+        with pytest.raises(UnexpectedRequest):
             links.answer(connection, b"n,,n=broker-2,r=nonce")
 
 
@@ -198,10 +198,10 @@ def test_connection_authenticates_only_once_and_only_by_scram() -> None:
     with pytest.raises(UnknownMechanism):
         world.links.begin(connection, "PLAIN")
     world.links.begin(connection, MECHANISM)
-    with pytest.raises(OutOfPlace):
+    with pytest.raises(UnexpectedRequest):
         world.links.begin(connection, MECHANISM)
     link = world.open(claim())
-    with pytest.raises(OutOfPlace):
+    with pytest.raises(UnexpectedRequest):
         world.links.begin(link, MECHANISM)
-    with pytest.raises(OutOfPlace):
+    with pytest.raises(UnexpectedRequest):
         world.links.answer(link, b"")

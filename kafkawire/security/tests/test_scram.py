@@ -25,11 +25,11 @@ from kafkawire.security.scram import (
 SECRET = b"a secret of the brokers"
 SALT = bytes(range(16))
 CREDENTIALS = Credentials.of(SECRET, SALT)
-TOLD = {"to": "2", "purpose": "a, b = c"}
+EXTENSIONS = {"to": "2", "purpose": "a, b = c"}
 
 
 def client(secret: bytes = SECRET, nonce: str = "client") -> ScramClient:
-    return ScramClient("broker-1", salted_by(secret), nonce, TOLD)
+    return ScramClient("broker-1", salted_by(secret), nonce, EXTENSIONS)
 
 
 def server(nonce: str = "server") -> ScramServer:
@@ -38,39 +38,39 @@ def server(nonce: str = "server") -> ScramServer:
 
 def test_the_example_of_rfc_7677() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    asking = ScramClient("user", salted_by(b"pencil"), "rOprNGfwEbeRWgbNEkqO", {})
-    asked = ScramServer(Credentials.of(b"pencil", salt), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
-    assert asking.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    challenge = asked.challenge(asking.first())
+    client_side = ScramClient("user", salted_by(b"pencil"), "rOprNGfwEbeRWgbNEkqO", {})
+    server_side = ScramServer(Credentials.of(b"pencil", salt), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    assert client_side.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    challenge = server_side.challenge(client_side.first())
     nonce = b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     assert challenge == b"r=" + nonce + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-    proof = asking.final(challenge)
+    proof = client_side.final(challenge)
     assert proof == b"c=biws,r=" + nonce + b",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-    verifier = asked.finish(proof)
+    verifier = server_side.finish(proof)
     assert verifier == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
-    asking.check(verifier)
+    client_side.check(verifier)
 
 
 def test_exchange_with_the_same_secret_gives_the_server_the_user_and_extensions() -> None:
-    asking, asked = client(), server()
-    asking.check(asked.finish(asking.final(asked.challenge(asking.first()))))
-    assert (asked.user, asked.extensions) == ("broker-1", TOLD)
+    client_side, server_side = client(), server()
+    client_side.check(server_side.finish(client_side.final(server_side.challenge(client_side.first()))))
+    assert (server_side.user, server_side.extensions) == ("broker-1", EXTENSIONS)
 
 
 def test_client_without_the_secret_is_refused() -> None:
-    asking, asked = client(b"another secret of all"), server()
-    proof = asking.final(asked.challenge(asking.first()))
+    client_side, server_side = client(b"another secret of all"), server()
+    proof = client_side.final(server_side.challenge(client_side.first()))
     with pytest.raises(ScramError, match="client does not know"):
-        asked.finish(proof)
+        server_side.finish(proof)
 
 
 def test_a_server_that_does_not_know_the_secret_proves_nothing() -> None:
-    asking = client()
+    client_side = client()
     impostor = ScramServer(Credentials.of(b"another secret of all", SALT), "server")
-    asking.final(impostor.challenge(asking.first()))
+    client_side.final(impostor.challenge(client_side.first()))
     for verifier in (b"v=", b"v=" + b"A" * 43 + b"=", b"e=invalid-proof", b"v=%", b""):
         with pytest.raises(ScramError):
-            asking.check(verifier)
+            client_side.check(verifier)
 
 
 def test_client_without_an_exchange_accepts_no_server_proof() -> None:
@@ -79,17 +79,17 @@ def test_client_without_an_exchange_accepts_no_server_proof() -> None:
 
 
 def test_extensions_that_were_changed_on_the_way_are_refused() -> None:
-    asking, asked = client(), server()
-    challenge = asked.challenge(asking.first().replace(b"to=2", b"to=3"))
+    client_side, server_side = client(), server()
+    challenge = server_side.challenge(client_side.first().replace(b"to=2", b"to=3"))
     with pytest.raises(ScramError, match="client does not know"):
-        asked.finish(asking.final(challenge))
+        server_side.finish(client_side.final(challenge))
 
 
 def test_messages_of_an_earlier_exchange_are_worth_nothing() -> None:
-    asking, asked = client(), server()
-    first = asking.first()
-    proof = asking.final(asked.challenge(first))
-    asked.finish(proof)
+    client_side, server_side = client(), server()
+    first = client_side.first()
+    proof = client_side.final(server_side.challenge(first))
+    server_side.finish(proof)
     another = server("other")
     another.challenge(first)
     with pytest.raises(ScramError, match="nonce is not that"):
@@ -151,10 +151,10 @@ def test_malformed_first_messages_are_refused(message: bytes) -> None:
     ],
 )
 def test_spoiled_proofs_are_refused(spoil: Callable[[bytes], bytes]) -> None:
-    asking, asked = client(), server()
-    proof = asking.final(asked.challenge(asking.first()))
+    client_side, server_side = client(), server()
+    proof = client_side.final(server_side.challenge(client_side.first()))
     with pytest.raises(ScramError):
-        asked.finish(spoil(proof))
+        server_side.finish(spoil(proof))
 
 
 @pytest.mark.parametrize(
@@ -182,27 +182,27 @@ def test_challenges_that_are_none_are_refused(challenge: bytes) -> None:
 
 def test_a_nonce_fits_into_a_message() -> None:
     nonce = nonce_of(bytes(range(18)))
-    asking, asked = client(nonce=nonce), server(nonce)
-    asking.check(asked.finish(asking.final(asked.challenge(asking.first()))))
+    client_side, server_side = client(nonce=nonce), server(nonce)
+    client_side.check(server_side.finish(client_side.final(server_side.challenge(client_side.first()))))
 
 
 @given(st.binary(max_size=MESSAGE_MAX_BYTES))
 def test_no_message_does_anything_else_than_being_refused(message: bytes) -> None:
-    asked = server()
+    server_side = server()
     with pytest.raises(ScramError):
-        asked.finish(message)
-    asking = client()
-    for read in (asking.final, asking.check, asked.challenge):
+        server_side.finish(message)
+    client_side = client()
+    for read in (client_side.final, client_side.check, server_side.challenge):
         with suppress(ScramError):
             read(message)
 
 
 @given(st.text(alphabet="nrcpvsime=,biwsclientserver0123456789+/", max_size=80))
 def test_text_that_looks_like_a_message_is_refused_as_a_proof(text: str) -> None:
-    asking, asked = client(), server()
-    proof = asking.final(asked.challenge(asking.first()))
+    client_side, server_side = client(), server()
+    proof = client_side.final(server_side.challenge(client_side.first()))
     if text.encode() != proof:
         with pytest.raises(ScramError):
-            asked.finish(text.encode())
+            server_side.finish(text.encode())
     with suppress(ScramError):
         server().challenge(b"n,," + text.encode())

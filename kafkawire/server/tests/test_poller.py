@@ -36,7 +36,7 @@ class Seen:
         self.visits.append(events)
 
     def answer(self) -> None: ...
-    def settle(self) -> None: ...
+    def end_turn(self) -> None: ...
 
 
 @dataclass
@@ -90,8 +90,8 @@ def test_of_many_all_come_to_be_told_of(world: World) -> None:
     for descriptor, watcher in watchers.items():
         world.poller.watch(descriptor, watcher, READ)
     world.theirs.send(b"x")
-    told = {id(watcher) for _ in range(2) for watcher, _ in world.poller.take()}
-    assert told == {id(watcher) for watcher in watchers.values()}
+    watched_ids = {id(watcher) for _ in range(2) for watcher, _ in world.poller.take()}
+    assert watched_ids == {id(watcher) for watcher in watchers.values()}
     for descriptor in watchers:
         world.poller.unwatch(descriptor)
         os.close(descriptor)

@@ -320,10 +320,10 @@ class FakeHost:
     def spawn(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         raise AssertionError("nothing waits")
 
-    def is_busy(self, session: Session) -> None:
+    def note_busy(self, session: Session) -> None:
         """Do nothing: no reaper runs."""
 
-    def has_ended(self, session: Session) -> None:
+    def note_ended(self, session: Session) -> None:
         self.ended.append(session.close_reason)
 
 
@@ -454,8 +454,8 @@ class Greedy:
 
     def answer(self) -> None: ...
 
-    def settle(self) -> None:
-        self.calls.append("settle")
+    def end_turn(self) -> None:
+        self.calls.append("end_turn")
 
 
 async def test_session_without_a_turn_is_visited_in_the_next_turn() -> None:
@@ -464,10 +464,10 @@ async def test_session_without_a_turn_is_visited_in_the_next_turn() -> None:
     for session in (first, second):
         hub.poller.note(session, READ)
     hub.turn()
-    assert (first.calls, second.calls) == (["visit", "settle"], [])
+    assert (first.calls, second.calls) == (["visit", "end_turn"], [])
     hub.poller.note(first, READ)
     hub.turn()
-    assert (first.calls, second.calls) == (["visit", "settle"],) * 2
+    assert (first.calls, second.calls) == (["visit", "end_turn"],) * 2
 
 
 async def test_requests_received_before_the_budget_was_used_up_start_in_the_next_turn() -> None:
@@ -531,10 +531,10 @@ class GateRounds:
     dispatcher: FakeDispatcher
     held: int = 0
 
-    def hold_rounds(self) -> None:
+    def hold_commit_batches(self) -> None:
         self.held += 1
 
-    def write_rounds(self) -> None:
+    def write_commit_batches(self) -> None:
         for name in self.dispatcher.order:
             if not self.dispatcher.gate(name).event.is_set():
                 self.dispatcher.gate(name).set()

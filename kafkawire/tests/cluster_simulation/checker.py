@@ -1,4 +1,4 @@
-"""Anomalies in a history of brokers that replicate, and in the sights of the observer. Pure.
+"""Anomalies in a history of brokers that replicate, and in the observations of brokers. Pure.
 
 Records acknowledged with acks=all must stay, at the offset in the reply, and once. With acks=1 a record may be lost if
 another broker came to lead, but not after a consumer has read it.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kafkawire.tests.cluster_simulation.machines import BROKERS
-from kafkawire.tests.cluster_simulation.observer import Sights
+from kafkawire.tests.cluster_simulation.observer import Observations
 from kafkawire.tests.simulation.checker import LATEST, Anomaly, Facts, check_records, sort
 from kafkawire.tests.simulation.history import UNANSWERED, History, Outcome, Place, Send, StoredRecord
 
@@ -28,7 +28,7 @@ def broker_of(life: int) -> int:
 def check(
     history: History,
     final: Mapping[Place, Mapping[int, StoredRecord]],
-    sights: Sights,
+    observations: Observations,
     brokers: Sequence[History] = (),
 ) -> list[Anomaly]:
     """All anomalies. `final` is as for one broker; `brokers`: the history of each broker alone."""
@@ -36,14 +36,14 @@ def check(
     facts = sort(replace(history, sends=acked), brokers)
     found = [Anomaly("trouble", text) for text in history.troubles]
     found += check_records(facts, final)
-    found += _lost_with_one_ack(history, final, sights)
+    found += _lost_with_one_ack(history, final, observations)
     for place in facts.places():
-        found += _read_and_gone(facts, place, final.get(place))
+        found += _read_then_lost(facts, place, final.get(place))
         found += _marks(facts, place)
-    found += _leaders(sights)
-    found += [Anomaly("lacks what counts", text) for text in sights.lacking]
-    found += [Anomaly("went back", f"high watermark of {text}") for text in sights.retreats]
-    for place, replicas in sorted(sights.replicas.items()):
+    found += _leaders(observations)
+    found += [Anomaly("lacks what counts", text) for text in observations.lacking]
+    found += [Anomaly("went back", f"high watermark of {text}") for text in observations.retreats]
+    for place, replicas in sorted(observations.replicas.items()):
         found += _differences(place, replicas)
     return found
 
@@ -56,7 +56,7 @@ def _unknown(send: Send) -> Send:
 
 
 def _lost_with_one_ack(
-    history: History, final: Mapping[Place, Mapping[int, StoredRecord]], sights: Sights
+    history: History, final: Mapping[Place, Mapping[int, StoredRecord]], observations: Observations
 ) -> Iterator[Anomaly]:
     for send in history.sends:
         place = history.place_of(send)
@@ -64,32 +64,32 @@ def _lost_with_one_ack(
             continue
         there = [final[place].get(offset) for offset in range(send.offset, send.offset + len(send.values))]
         is_there = [None if one is None else one.value for one in there] == [*send.values]
-        if not is_there and not _came_to_lead(place, send, sights):
+        if not is_there and not _another_led_later(place, send, observations):
             yield Anomaly("lost write", f"{place}: {send.values} acked (acks=1) at {send.offset}, and no other led")
 
 
-def _came_to_lead(place: Place, send: Send, sights: Sights) -> bool:
+def _another_led_later(place: Place, send: Send, observations: Observations) -> bool:
     """Whether a broker other than the answering one led later, or may have."""
     if send.epoch == NO_EPOCH:
         return True
-    newest = max((epoch for where, epoch in sights.leaders if where == place), default=NO_EPOCH)
+    newest = max((epoch for where, epoch in observations.leaders if where == place), default=NO_EPOCH)
     for epoch in range(send.epoch + 1, newest + 1):
-        lives = sights.leaders.get((place, epoch))
+        lives = observations.leaders.get((place, epoch))
         if lives is None or {broker_of(one) for one in lives} != {broker_of(send.life)}:
             return True
     return False
 
 
-def _read_and_gone(facts: Facts, place: Place, final: Mapping[int, StoredRecord] | None) -> Iterator[Anomaly]:
+def _read_then_lost(facts: Facts, place: Place, final: Mapping[int, StoredRecord] | None) -> Iterator[Anomaly]:
     """Records that a consumer has read, and that are gone or changed in the end."""
     if final is None:
         return
-    told = set()
+    reported = set()
     for read in facts.reads[place]:
         for record in (record for batch in read.batches for record in batch.records):
             there = final.get(record.offset)
-            if (there is None or there.value != record.value) and record.offset not in told:
-                told.add(record.offset)
+            if (there is None or there.value != record.value) and record.offset not in reported:
+                reported.add(record.offset)
                 what = "nothing" if there is None else f"{there.value}"
                 yield Anomaly("read and gone", f"{place} at {record.offset}: {record.value} was read, there is {what}")
 
@@ -136,8 +136,8 @@ def _marks(facts: Facts, place: Place) -> Iterator[Anomaly]:
             known[mark.epoch] = max(known[mark.epoch], mark.value)
 
 
-def _leaders(sights: Sights) -> Iterator[Anomaly]:
-    for (place, epoch), lives in sorted(sights.leaders.items()):
+def _leaders(observations: Observations) -> Iterator[Anomaly]:
+    for (place, epoch), lives in sorted(observations.leaders.items()):
         if len(lives) > 1:
             brokers = sorted(broker_of(one) for one in lives)
             yield Anomaly("epoch used twice", f"{place}: brokers {brokers} led in epoch {epoch}")

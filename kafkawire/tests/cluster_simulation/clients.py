@@ -37,15 +37,15 @@ NO_EPOCH = -1
 TOO_FEW = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
 
-def newest(known: PartitionState | None, told: PartitionState | None) -> PartitionState | None:
+def newest(known: PartitionState | None, reported: PartitionState | None) -> PartitionState | None:
     """The state that a client believes: a state of an older leader epoch does not replace a newer one (KIP-320)."""
-    if known is None or (told is not None and told.leader_epoch >= known.leader_epoch):
-        return told
+    if known is None or (reported is not None and reported.leader_epoch >= known.leader_epoch):
+        return reported
     return known
 
 
 @dataclass
-class Way(Network):
+class LeaderNetwork(Network):
     """The network of one client to the leader of a partition. Replies about coordinators have no epochs, so such a
     client believes the last reply."""
 
@@ -58,25 +58,25 @@ class Way(Network):
 
     def connect(self, client_id: str) -> Connection:
         """Errors: ConnectionRefusedError, one of LOST."""
-        told = self.machines.told(self.target, self.rng)
-        self._known = newest(self._known, told) if self.keeps_epochs else told
+        reported = self.machines.described_state(self.target, self.rng)
+        self._known = newest(self._known, reported) if self.keeps_epochs else reported
         if self._known is None or self._known.leader not in self.machines.all:
             raise ConnectionRefusedError("nobody leads")
-        connection = self.machines.all[self._known.leader].doors.connect(client_id)
+        connection = self.machines.all[self._known.leader].network.connect(client_id)
         self.broker_id = self._known.leader
         return connection
 
     def disconnect(self, connection: Connection) -> None:
-        self.machines.asked_by(connection).doors.disconnect(connection)
+        self.machines.machine_of(connection).network.disconnect(connection)
 
     @property
     def epoch(self) -> int:
         """The epoch in which that broker leads, by its own image; -1 if it does not lead, or no broker was asked."""
-        return self.machines.epoch_told_by(self.broker_id, self.target) if self.broker_id else NO_EPOCH
+        return self.machines.leader_epoch_at(self.broker_id, self.target) if self.broker_id else NO_EPOCH
 
 
 @dataclass
-class AnyDoor(Network):
+class AnyBrokerNetwork(Network):
     """The network to any broker, a random one for each connection."""
 
     machines: Machines = field(kw_only=True)
@@ -85,23 +85,25 @@ class AnyDoor(Network):
     def connect(self, client_id: str) -> Connection:
         """Errors: ConnectionRefusedError, one of LOST."""
         one: Machine = self.rng.choice([*self.machines])
-        return one.doors.connect(client_id)
+        return one.network.connect(client_id)
 
     def disconnect(self, connection: Connection) -> None:
-        self.machines.asked_by(connection).doors.disconnect(connection)
+        self.machines.machine_of(connection).network.disconnect(connection)
 
 
-def at_any_door(shared: Shared, machines: Machines, name: str) -> Shared:
+def with_any_broker(shared: Shared, machines: Machines, name: str) -> Shared:
     """The shared state of all clients, with a network to any broker."""
-    door = AnyDoor(next(iter(machines)).world, machines=machines, rng=shared.rng(f"{name} finds"))
-    return replace(shared, network=door)
+    network = AnyBrokerNetwork(next(iter(machines)).world, machines=machines, rng=shared.rng(f"{name} finds"))
+    return replace(shared, network=network)
 
 
-def on_the_way(shared: Shared, machines: Machines, target: Target, name: str) -> Shared:
+def with_leader_network(shared: Shared, machines: Machines, target: Target, name: str) -> Shared:
     """The shared state of all clients, with a network to the leader of that partition."""
     world, rng = next(iter(machines)).world, shared.rng(f"{name} finds")
     keeps_epochs = target.topic not in INTERNAL_TOPICS
-    return replace(shared, network=Way(world, machines=machines, target=target, rng=rng, keeps_epochs=keeps_epochs))
+    return replace(
+        shared, network=LeaderNetwork(world, machines=machines, target=target, rng=rng, keeps_epochs=keeps_epochs)
+    )
 
 
 @dataclass
@@ -109,15 +111,15 @@ class PartitionWriter(Writer):
     """A producer of one partition."""
 
     _is_refused: bool = False
-    _asked_in: int = -1  # epoch
+    _request_epoch: int = -1  # epoch
 
     @property
-    def _way(self) -> Way:
-        assert isinstance(self.shared.network, Way)
+    def _leader_network(self) -> LeaderNetwork:
+        assert isinstance(self.shared.network, LeaderNetwork)
         return self.shared.network
 
     async def _send_all(self, connection: Connection) -> None:
-        self._is_refused, self._asked_in = False, self._way.epoch
+        self._is_refused, self._request_epoch = False, self._leader_network.epoch
         await super()._send_all(connection)
         if self._is_refused:
             await trio.sleep(self._rng.uniform(*RESTS_S))
@@ -131,9 +133,9 @@ class PartitionWriter(Writer):
 
     def _settle(self, batch: Batch, outcome: Outcome) -> None:
         super()._settle(batch, outcome)
-        way = self._way
-        batch.send.life = way.machines.all[way.broker_id].life
-        batch.send.epoch = min(way.epoch, self._asked_in)
+        network = self._leader_network
+        batch.send.life = network.machines.all[network.broker_id].life
+        batch.send.epoch = min(network.epoch, self._request_epoch)
 
 
 @dataclass
@@ -150,30 +152,30 @@ class PartitionCommitter(Committer):
 class PartitionConsumer(Consumer):
     """A consumer that notes the leader epoch of each reply, if it is known."""
 
-    _asked_in: int = field(default=-1, init=False)
+    _request_epoch: int = field(default=-1, init=False)
 
     @property
     def epoch(self) -> int:
         """The leader epoch of the connected broker."""
-        assert isinstance(self.shared.network, Way)
+        assert isinstance(self.shared.network, LeaderNetwork)
         return self.shared.network.epoch
 
     def fetch_request(
         self, positions: dict[tuple[str, int], int], *, partition_size_bytes: int = 0, **options: Any
     ) -> FetchRequest | None:
-        self._asked_in = self.epoch
+        self._request_epoch = self.epoch
         return super().fetch_request(positions, partition_size_bytes=partition_size_bytes, **options)
 
     def _read(self, place: Place, offset: int, invoked: int, completed: int, row: Any) -> Read:
         read = super()._read(place, offset, invoked, completed, row)
-        read.epoch = self.epoch if self.epoch == self._asked_in else -1
+        read.epoch = self.epoch if self.epoch == self._request_epoch else -1
         return read
 
     async def list_offset(self, connection: Connection, name: str, partition: int, timestamp_ms: int) -> int | None:
-        history, asked_in = self.shared.history, self.epoch
+        history, request_epoch = self.shared.history, self.epoch
         found = await super().list_offset(connection, name, partition, timestamp_ms)
         if history.lookups and history.lookups[-1].completed == history.now:  # the lookup of this call
-            history.lookups[-1].epoch = self.epoch if self.epoch == asked_in else -1
+            history.lookups[-1].epoch = self.epoch if self.epoch == request_epoch else -1
         return found
 
 

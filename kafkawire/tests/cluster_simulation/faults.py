@@ -154,8 +154,8 @@ class Faults:
         return True
 
     async def _leave_store(self, kind: FaultKind, rng: Random) -> bool:
-        who = self._some(rng, len(BROKERS) if kind is FaultKind.STORE_AWAY_FROM_ALL else 1)
-        stores = [(one, one.world.session) for one in who]
+        chosen = self._some(rng, len(BROKERS) if kind is FaultKind.STORE_AWAY_FROM_ALL else 1)
+        stores = [(one, one.world.session) for one in chosen]
         for _, store in stores:
             if store is not None:
                 store.disconnected = True

@@ -14,7 +14,7 @@ from coordinator.testing.simulated_metadata_store import FakeEnsemble
 from coordinator.testing.simulated_metadata_store import Faults as StoreFaults
 from engine.errors import EngineError
 from engine.partitions.partition import Partition
-from engine.roles import TopicPartition
+from engine.roles import TopicIdPartition
 from kafkawire.broker import Broker
 from kafkawire.testing import SECRET_FILE
 from kafkawire.tests.cluster_simulation.wires import Wires
@@ -31,7 +31,7 @@ CONNECTIONS_PER_BROKER = 1_000_000  # the number of a connection tells its broke
 
 
 @dataclass
-class Doors(Network):
+class BrokerNetwork(Network):
     """The network of clients to one of the brokers. A fault that cuts clients off from it cuts them off from the others
     too."""
 
@@ -62,7 +62,7 @@ class Machine:
 
     broker_id: int
     world: MachineWorld
-    doors: Doors
+    network: BrokerNetwork
     lives: Lives
 
     @property
@@ -80,7 +80,7 @@ class Machine:
         if self.broker is None:
             return None
         try:
-            return self.broker.store.replica(TopicPartition(place.topic_id, name, place.partition))
+            return self.broker.store.replica(TopicIdPartition(place.topic_id, name, place.partition))
         except EngineError:
             return None
 
@@ -108,8 +108,8 @@ class Machines:
         history, seed = History(), self.seed * 10 + broker_id
         disk = WatchedFileSystem(history=history)
         world = MachineWorld(seed, disk=disk, ensemble=self.ensemble, broker_id=broker_id, wires=self.wires)
-        doors = Doors(world, broker_id=broker_id, wires=self.wires)
-        shared = Shared(seed, history, doors, dict(self.plans))
+        network = BrokerNetwork(world, broker_id=broker_id, wires=self.wires)
+        shared = Shared(seed, history, network, dict(self.plans))
         history.now_ms = disk.now_ms = shared.now_ms
         world.speed = DiskSpeed(shared.rng("disk"))
         properties = {
@@ -119,20 +119,20 @@ class Machines:
             "inter.broker.secret.file": SECRET_FILE,
             **self.properties,
         }
-        return Machine(broker_id, world, doors, Lives(shared, world, properties))
+        return Machine(broker_id, world, network, Lives(shared, world, properties))
 
     # As clients find them
 
-    def asked_by(self, connection: Connection) -> Machine:
+    def machine_of(self, connection: Connection) -> Machine:
         """The machine to which a connection leads."""
         return self.all[connection.number // CONNECTIONS_PER_BROKER]
 
-    def told(self, target: Target, rng: Random) -> PartitionState | None:
+    def described_state(self, target: Target, rng: Random) -> PartitionState | None:
         """The partition's state, as one of the running brokers would return it in a Metadata response."""
         images = [one.broker.coordinator.image for one in self if one.broker is not None and one.world.is_running]
         return rng.choice(images).partition(*target) if images else None
 
-    def epoch_told_by(self, broker_id: int, target: Target) -> int:
+    def leader_epoch_at(self, broker_id: int, target: Target) -> int:
         """The epoch in which that broker leads a partition, by its own image; -1 if it does not lead."""
         broker = self.all[broker_id].broker
         state = None if broker is None else broker.coordinator.image.partition(*target)
@@ -161,7 +161,7 @@ class Machines:
             if machine.world.session is not None:
                 machine.world.session.lagging = False  # even without a write: no server lags for ever
         self.ensemble.faults = StoreFaults()
-        self.ensemble.settle()
+        self.ensemble.catch_up_all()
 
     def troubles(self) -> list[str]:
         """The troubles of all brokers, each with the broker's name."""

@@ -64,7 +64,7 @@ class Mover:
         state = self.machines.state(target)
         before = () if state is None else wanted(state)
         added = sorted({*replicas} - {*before})
-        cut = _around(rng.choice(added)) if added and rng.random() < CUT_OFF else []
+        cut = _all_directions(rng.choice(added)) if added and rng.random() < CUT_OFF else []
         self.machines.wires.cut(cut)
         self.counts[MOVED] += await self._order(target, replicas, rng) and {*replicas} != {*before}
         await trio.sleep(rng.choice((0.0, 0.05, 0.5, 5.0)))
@@ -75,18 +75,18 @@ class Mover:
     async def _order(self, target: Target, replicas: Sequence[int] | None, rng: Random) -> bool:
         """Request a reassignment to these replicas, or with None its cancellation. Return whether the broker accepted
         it."""
-        asked = None if replicas is None else [*replicas]
-        partition = ReassignablePartition(partition_index=target.partition, replicas=asked)
+        requested = None if replicas is None else [*replicas]
+        partition = ReassignablePartition(partition_index=target.partition, replicas=requested)
         topic = ReassignableTopic(name=target.topic, partitions=[partition])
         answer = await self.shared.insist(NAME, rng, AlterPartitionReassignmentsRequest(topics=[topic]), 1)
         code = ErrorCode(answer.error_code or answer.responses[0].partitions[0].error_code)
-        self.shared.history.note(NAME, target, asked, code)
-        if code and code != NOT_NOW and not (asked is None and code in NOT_BACK):
-            self.shared.history.troubles.append(f"{NAME}: {code.name} for {target} on its way to {asked}")
+        self.shared.history.note(NAME, target, requested, code)
+        if code and code != NOT_NOW and not (requested is None and code in NOT_BACK):
+            self.shared.history.troubles.append(f"{NAME}: {code.name} for {target} on its way to {requested}")
         return not code
 
 
-def _around(broker_id: int) -> list[tuple[int, int]]:
+def _all_directions(broker_id: int) -> list[tuple[int, int]]:
     """All directions to and from a broker."""
     others = [one for one in BROKERS if one != broker_id]
     return [(broker_id, one) for one in others] + [(one, broker_id) for one in others]

@@ -1,6 +1,6 @@
 """Observation of the brokers while they run: the leader of each epoch, and whether the ISR has all committed records.
 
-All sights are taken between two steps of the event loop, so at one moment for all brokers.
+All observations are made between two steps of the event loop, so at one moment for all brokers.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kafkawire.tests.cluster_simulation.machines import Machine, Machines
 from kafkawire.tests.simulation.history import Place
 from kafkawire.tests.simulation.plan import Target
 
-LOOKS_EVERY_S = 0.05
-COMPARES_EVERY = 20  # looks
+OBSERVE_INTERVAL_S = 0.05
+COMPARES_EVERY = 20  # observations
 
 
 @dataclass
-class Sights:
-    """The collected sights. Lives are numbers, see `Machine.life`."""
+class Observations:
+    """The collected observations. Lives are numbers, see `Machine.life`."""
 
     leaders: dict[tuple[Place, int], set[int]] = field(default_factory=dict)  # lives, by epoch
     lacking: list[str] = field(default_factory=list)  # replicas in sync that lack committed records
@@ -46,41 +46,43 @@ def size_below_high_watermark(log: Partition) -> int:
 
 @dataclass
 class Observer:
-    """The task that collects the sights; the caller runs `run` in a task."""
+    """The task that collects the observations; the caller runs `run` in a task."""
 
     machines: Machines
     targets: list[Target]
-    sights: Sights = field(default_factory=Sights)
+    observations: Observations = field(default_factory=Observations)
     _marks: dict[tuple[Place, int], int] = field(default_factory=dict)  # by epoch
 
     async def run(self) -> None:
-        looks = 0
+        rounds = 0
         while True:
-            looks += 1
+            rounds += 1
             for target in self.targets:
-                self._look(target, compares=looks % COMPARES_EVERY == 0)
-            await trio.sleep(LOOKS_EVERY_S)
+                self._observe(target, compares=rounds % COMPARES_EVERY == 0)
+            await trio.sleep(OBSERVE_INTERVAL_S)
 
     def place_of(self, target: Target) -> Place | None:
         image = self.machines.image
         topic = None if image is None else image.topics.get(target.topic)
         return None if topic is None else Place(topic.topic_id, target.partition)
 
-    def _look(self, target: Target, *, compares: bool) -> None:
+    def _observe(self, target: Target, *, compares: bool) -> None:
         place = self.place_of(target)
         if place is None:
             return
         for machine in self.machines:
             log = machine.replica(target.topic, place)
             if log is not None and log.is_led:
-                self.sights.leaders.setdefault((place, log.leader_epoch), set()).add(machine.life)
+                self.observations.leaders.setdefault((place, log.leader_epoch), set()).add(machine.life)
                 self._note_mark(place, log)
         self._note_lacking(target, place, compares=compares)
 
     def _note_mark(self, place: Place, log: Partition) -> None:
         known = self._marks.get((place, log.leader_epoch), 0)
         if log.high_watermark < known:
-            self.sights.retreats.append(f"{place}: {log.high_watermark} after {known} in epoch {log.leader_epoch}")
+            self.observations.retreats.append(
+                f"{place}: {log.high_watermark} after {known} in epoch {log.leader_epoch}"
+            )
         self._marks[place, log.leader_epoch] = max(known, log.high_watermark)
 
     def _note_lacking(self, target: Target, place: Place, *, compares: bool) -> None:
@@ -101,13 +103,13 @@ class Observer:
                 continue
             where = f"{place} on broker {member}, led by {state.leader} in epoch {state.leader_epoch}"
             if log.progress.durable.offset < mark.offset:
-                self.sights.lacking.append(f"{where}: {log.progress.durable.offset} of {mark.offset}")
+                self.observations.lacking.append(f"{where}: {log.progress.durable.offset} of {mark.offset}")
             elif compares and contents(machine, log)[:size_bytes] != counts:
-                self.sights.lacking.append(f"{where}: other bytes below {mark.offset}")
+                self.observations.lacking.append(f"{where}: other bytes below {mark.offset}")
 
     # The end
 
-    def why_unsettled(self, target: Target) -> str:
+    def unsettled_reason(self, target: Target) -> str:
         """The reason why a partition has no leader, or why its replicas are not all in sync and equal; empty if they
         are."""
         place, state = self.place_of(target), self.machines.state(target)
@@ -134,4 +136,4 @@ class Observer:
             if (place := self.place_of(target)) is not None:
                 logs = [(one, one.replica(target.topic, place)) for one in self.machines]
                 found = {one.broker_id: contents(one, log) for one, log in logs if log is not None}
-                self.sights.replicas[place] = found
+                self.observations.replicas[place] = found

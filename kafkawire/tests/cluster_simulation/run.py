@@ -22,8 +22,8 @@ from kafkawire.tests.cluster_simulation.clients import (
     PartitionReader,
     PartitionWanderer,
     PartitionWriter,
-    at_any_door,
-    on_the_way,
+    with_any_broker,
+    with_leader_network,
 )
 from kafkawire.tests.cluster_simulation.faults import Faults
 from kafkawire.tests.cluster_simulation.machines import BROKERS, Machines, run_all
@@ -76,7 +76,7 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
     history, machines = run.history, run.machines
     history.troubles += machines.troubles()
     brokers = [one.lives.shared.history for one in machines]
-    anomalies = check(history, final, run.observer.sights, brokers) + check_groups(run.groups, may_be_stale=True)
+    anomalies = check(history, final, run.observer.observations, brokers) + check_groups(run.groups, may_be_stale=True)
     anomalies += check_transactions(run.transactions.history)
     stale = stale_offsets(run.groups)
     anomalies += [Anomaly("stale for too long", str(one)) for one in stale if one.age_ms > the_plan.stale_max_ms]
@@ -112,9 +112,9 @@ class _Run:
         self.machines = Machines(seed, self.history, plans, the_plan.properties, ensemble, wires)
         self.shared = Shared(seed, self.history, Network(self.machines.all[1].world), plans)
         self.history.now_ms = self.shared.now_ms
-        self.mover = Mover(at_any_door(self.shared, self.machines, "mover"), self.machines)
+        self.mover = Mover(with_any_broker(self.shared, self.machines, "mover"), self.machines)
         self.transactions = PartitionTransactions(
-            the_plan.transactions, at_any_door(self.shared, self.machines, "transactions"), machines=self.machines
+            the_plan.transactions, with_any_broker(self.shared, self.machines, "transactions"), machines=self.machines
         )
         self._loaded = [self.transactions.shared]
         self.faults = Faults(the_plan, self.machines, self.history, self.mover, chosen)
@@ -155,13 +155,13 @@ class _Run:
         return final
 
     async def _create_topics(self) -> None:
-        admin = Admin(replace(self.shared, network=self.machines.all[1].doors), pause_s=1.0)
+        admin = Admin(replace(self.shared, network=self.machines.all[1].network), pause_s=1.0)
         for topic in self.plan.topics:
             await admin.create(topic)
 
     async def _found_coordinators(self) -> None:
         """Create the internal topics: FindCoordinator does so."""
-        shared = replace(self.shared, network=self.machines.all[1].doors)
+        shared = replace(self.shared, network=self.machines.all[1].network)
         for kind, target in enumerate((OFFSETS, TRANSACTION_STATE)):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[FOUNDER])
             while target in self.plan.everything and (await self._found(shared, request)):
@@ -187,7 +187,7 @@ class _Run:
         return PartitionCommitter(name, self.plan.group, shared, self.groups)
 
     def _way(self, target: Target, name: str) -> Shared:
-        return on_the_way(self.shared, self.machines, target, name)
+        return with_leader_network(self.shared, self.machines, target, name)
 
     def _reader(self, target: Target) -> PartitionReader:
         name = f"reader-{target.topic}-{target.partition}"
@@ -221,7 +221,7 @@ class _Run:
         """Wait until all replicas of all partitions are in sync and equal."""
         why = [""]
         with trio.move_on_after(SETTLE_WITHIN_S):
-            while any(why := [self.observer.why_unsettled(one) for one in self.plan.everything]):
+            while any(why := [self.observer.unsettled_reason(one) for one in self.plan.everything]):
                 await trio.sleep(0.05)
         for target, reason in zip(self.plan.everything, why, strict=True):
             if reason:

@@ -8,22 +8,22 @@ import pytest
 
 from kafkawire.tests.cluster_simulation.checker import check
 from kafkawire.tests.cluster_simulation.machines import BROKERS
-from kafkawire.tests.cluster_simulation.observer import Sights
+from kafkawire.tests.cluster_simulation.observer import Observations
 from kafkawire.tests.simulation.checker import CORRUPT
 from kafkawire.tests.simulation.history import History, Lookup, Read, ReadFailure, Restart, Send, Value
 from kafkawire.tests.simulation.reader import LATEST
 from kafkawire.tests.simulation.test_checker import HERE, Final, batch, final, history, read, send
 
 A, B, C = (1, 0), (1, 1), (1, 2)
-SOUND = Sights()
+SOUND = Observations()
 
 
 def life(broker_id: int, number: int = 1) -> int:
     return number * (len(BROKERS) + 1) + broker_id
 
 
-def kinds(of: History, last: Final, sights: Sights = SOUND) -> set[str]:
-    return {one.kind for one in check(of, last, sights)}
+def kinds(of: History, last: Final, observations: Observations = SOUND) -> set[str]:
+    return {one.kind for one in check(of, last, observations)}
 
 
 def sent(of: History, *values: Value, offset: int, acks: int = -1, epoch: int = 0, by: int = 1) -> Send:
@@ -43,9 +43,9 @@ def asked_latest(of: History, offset: int, *, epoch: int) -> None:
     of.lookups.append(Lookup(HERE, LATEST, of.tick(), of.tick(), offset, -1, epoch))
 
 
-def led(*brokers: int) -> Sights:
-    """The sights of partitions that these brokers led, epoch after epoch."""
-    return Sights(leaders={(HERE, epoch): {life(one)} for epoch, one in enumerate(brokers)})
+def led(*brokers: int) -> Observations:
+    """The observations of partitions that these brokers led, epoch after epoch."""
+    return Observations(leaders={(HERE, epoch): {life(one)} for epoch, one in enumerate(brokers)})
 
 
 def test_acknowledged_records_that_are_read_and_stored_are_sound() -> None:
@@ -89,9 +89,9 @@ def test_missing_record_with_acks_1_is_lost_unless_another_broker_led(leaders: t
 def test_missing_record_with_acks_1_is_sound_after_an_epoch_without_a_seen_leader() -> None:
     of = history()
     sent(of, A, offset=0, acks=1, epoch=2)
-    sights = led(1, 2, 1)
-    sights.leaders[HERE, 4] = {life(1)}
-    assert kinds(of, final(batch(0)), sights) == set()
+    observations = led(1, 2, 1)
+    observations.leaders[HERE, 4] = {life(1)}
+    assert kinds(of, final(batch(0)), observations) == set()
 
 
 def test_other_record_at_an_offset_with_acks_1_is_sound_after_a_leader_change() -> None:
@@ -159,21 +159,21 @@ def test_deposed_leader_may_return_its_own_latest_offset() -> None:
 
 
 def test_two_leaders_in_one_epoch_are_found() -> None:
-    sights = led(1, 2)
-    sights.leaders[HERE, 1].add(life(3))
-    assert kinds(history(), final(batch(0)), sights) == {"epoch used twice"}
-    sights.leaders[HERE, 1] = {life(2), life(2, 2)}
-    assert kinds(history(), final(batch(0)), sights) == {"epoch used twice"}
+    observations = led(1, 2)
+    observations.leaders[HERE, 1].add(life(3))
+    assert kinds(history(), final(batch(0)), observations) == {"epoch used twice"}
+    observations.leaders[HERE, 1] = {life(2), life(2, 2)}
+    assert kinds(history(), final(batch(0)), observations) == {"epoch used twice"}
 
 
 def test_anomalies_that_the_simulation_saw_inside_brokers_are_found() -> None:
-    assert kinds(history(), final(batch(0)), Sights(lacking=["x"])) == {"lacks what counts"}
-    assert kinds(history(), final(batch(0)), Sights(retreats=["x"])) == {"went back"}
+    assert kinds(history(), final(batch(0)), Observations(lacking=["x"])) == {"lacks what counts"}
+    assert kinds(history(), final(batch(0)), Observations(retreats=["x"])) == {"went back"}
 
 
 def test_replicas_with_different_logs_are_found() -> None:
     sound = {1: b"ab", 2: b"ab"}
-    assert kinds(history(), final(batch(0)), Sights(replicas={HERE: sound})) == set()
+    assert kinds(history(), final(batch(0)), Observations(replicas={HERE: sound})) == set()
     for other in (b"ac", b"a", b"abc"):
-        sights = Sights(replicas={HERE: {**sound, 3: other}})
-        assert kinds(history(), final(batch(0)), sights) == {"replicas differ"}
+        observations = Observations(replicas={HERE: {**sound, 3: other}})
+        assert kinds(history(), final(batch(0)), observations) == {"replicas differ"}

@@ -14,11 +14,11 @@ async def test_process_at_a_standstill_does_nothing_until_it_goes_on() -> None:
     async def tick(name: str) -> None:
         while True:
             await trio.sleep(1)
-            done.append((name, trio.current_time() - begun_s))
+            done.append((name, trio.current_time() - started_s))
 
     async def wait() -> None:
         await woken.wait()
-        done.append(("woken", trio.current_time() - begun_s))
+        done.append(("woken", trio.current_time() - started_s))
 
     async def process(*, task_status: trio.TaskStatus[trio.lowlevel.Task]) -> None:
         async with trio.open_nursery() as children:
@@ -26,7 +26,7 @@ async def test_process_at_a_standstill_does_nothing_until_it_goes_on() -> None:
             children.start_soon(wait)
             task_status.started(trio.lowlevel.current_task())
 
-    begun_s = trio.current_time()
+    started_s = trio.current_time()
     async with trio.open_nursery() as nursery:
         standstill = Standstill(await nursery.start(process))
         nursery.start_soon(tick, "other")

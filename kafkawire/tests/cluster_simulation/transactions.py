@@ -17,14 +17,14 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequest
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.tests.cluster_simulation.clients import RESTS_S, Way, on_the_way
+from kafkawire.tests.cluster_simulation.clients import RESTS_S, LeaderNetwork, with_leader_network
 from kafkawire.tests.cluster_simulation.machines import Machines
 from kafkawire.tests.cluster_simulation.plan import OFFSETS, TRANSACTION_STATE
 from kafkawire.tests.simulation.late_requests import LateRequests
 from kafkawire.tests.simulation.network import Connection, Network
 from kafkawire.tests.simulation.plan import Target
 from kafkawire.tests.simulation.shared import Shared
-from kafkawire.tests.simulation.transaction_client import RETRIED, Asking, Transactor, code_in
+from kafkawire.tests.simulation.transaction_client import RETRIED, RetryingClient, Transactor, code_in
 from kafkawire.tests.simulation.transaction_history import NO_EPOCH, Fate, StableRead
 from kafkawire.tests.simulation.transaction_plan import TransactorPlan
 from kafkawire.tests.simulation.transaction_reader import StableReader
@@ -49,7 +49,7 @@ def partition_of(request: Message) -> Target | None:
 
 
 @dataclass
-class Ways:
+class LeaderNetworks:
     """The networks of one client, one for each partition whose leader it asks. The network that it shares with others
     leads to any broker."""
 
@@ -63,21 +63,21 @@ class Ways:
         if target is None:
             return self.shared
         if target not in self._known:
-            self._known[target] = on_the_way(self.shared, self.machines, target, f"{self.name}, {target},")
+            self._known[target] = with_leader_network(self.shared, self.machines, target, f"{self.name}, {target},")
         return self._known[target]
 
     def epoch_of(self, target: Target) -> int:
         """The epoch in which the last asked broker leads there; -1 if it does not."""
-        way = self.of(target).network
-        assert isinstance(way, Way)
-        return way.epoch
+        network = self.of(target).network
+        assert isinstance(network, LeaderNetwork)
+        return network.epoch
 
 
 @dataclass
-class AskingAround(Asking):
+class RoutingClient(RetryingClient):
     """A client with a connection to each leader. After an error that it may retry it opens all connections again."""
 
-    ways: Ways = field(kw_only=True)
+    networks: LeaderNetworks = field(kw_only=True)
     rests_s: ClassVar[tuple[float, float]] = RESTS_S
     _open: dict[Target | None, Connection] = field(default_factory=dict, init=False)
 
@@ -90,7 +90,7 @@ class AskingAround(Asking):
     async def _connected(self, request: Message) -> Connection:
         target = partition_of(request)
         if target not in self._open:
-            self._open[target] = await self.ways.of(target).connected(self.name, self.rng)
+            self._open[target] = await self.networks.of(target).connected(self.name, self.rng)
         return self._open[target]
 
     def _put_off(self, answers: Sequence[Any]) -> None:
@@ -102,35 +102,35 @@ class AskingAround(Asking):
 
     def hang_up(self) -> None:
         for target, connection in self._open.items():
-            self.ways.of(target).network.disconnect(connection)
+            self.networks.of(target).network.disconnect(connection)
         self._open.clear()
 
 
 @dataclass
-class PartitionTransactor(AskingAround, Transactor):
+class PartitionTransactor(RoutingClient, Transactor):
     """A transactional producer, whichever brokers coordinate its transactions and lead their partitions."""
 
 
 @dataclass
-class PartitionStableReader(AskingAround, StableReader):
+class PartitionStableReader(RoutingClient, StableReader):
     """A reader of committed records that notes the leader epoch of each reply."""
 
     async def read(self, target: Target) -> StableRead | None:
-        asked_in = self.ways.epoch_of(target)
+        request_epoch = self.networks.epoch_of(target)
         found = await super().read(target)
         if found is not None:
-            found.epoch = asked_in if asked_in == self.ways.epoch_of(target) else NO_EPOCH
+            found.epoch = request_epoch if request_epoch == self.networks.epoch_of(target) else NO_EPOCH
         return found
 
 
 @dataclass
-class LateOnTheWay(LateRequests):
+class LateRoutedRequests(LateRequests):
     """Late requests; each goes to the broker that answers it when it arrives."""
 
-    ways: Ways
+    networks: LeaderNetworks
 
     def _network_for(self, request: Message) -> Network:
-        return self.ways.of(partition_of(request)).network
+        return self.networks.of(partition_of(request)).network
 
 
 @dataclass
@@ -143,15 +143,15 @@ class PartitionTransactions(Transactions):
     def counts(self) -> Counter[str]:
         return Counter({COMMITTED: sum(one.fate is Fate.COMMITTED for one in self.history.transactions)})
 
-    def _ways(self, name: str) -> Ways:
-        return Ways(name, self.shared, self.machines)
+    def _networks(self, name: str) -> LeaderNetworks:
+        return LeaderNetworks(name, self.shared, self.machines)
 
     def _late(self, nursery: trio.Nursery) -> LateRequests:
-        return LateOnTheWay(self.shared, nursery, self._ways("late"))
+        return LateRoutedRequests(self.shared, nursery, self._networks("late"))
 
     def _transactor(self, one: TransactorPlan, late: LateRequests) -> Transactor:
-        ways = self._ways(one.name)
-        return PartitionTransactor(one.name, self.shared, self.history, one, self.plan, late, ways=ways)
+        networks = self._networks(one.name)
+        return PartitionTransactor(one.name, self.shared, self.history, one, self.plan, late, networks=networks)
 
     def _reader(self, name: str) -> StableReader:
-        return PartitionStableReader(name, self.shared, self.history, self.plan, ways=self._ways(name))
+        return PartitionStableReader(name, self.shared, self.history, self.plan, networks=self._networks(name))

@@ -100,7 +100,7 @@ class Wires:
         for wire in [*self._open]:
             if not healed.isdisjoint(wire.directions) and self.rng.random() < BREAKS:
                 self._break(wire)
-        self._tell()
+        self._notify()
 
     def lose_power(self, broker_id: int) -> None:
         """Cut the power of a machine; it is dark until `has_power`."""
@@ -112,7 +112,7 @@ class Wires:
         if broker_id in self.dark:
             self.dark.discard(broker_id)
             self.break_all(broker_id)
-            self._tell()
+            self._notify()
 
     def break_all(self, broker_id: int) -> int:
         """Break all connections of this broker. Return how many there were."""
@@ -146,6 +146,6 @@ class Wires:
         while self._cut.get(direction) or not self.dark.isdisjoint(direction):
             await self._has_changed.wait()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._has_changed.set()
         self._has_changed = trio.Event()

@@ -32,10 +32,10 @@ class MachineWorld(SimulatedWorld):
     process: trio.lowlevel.Task | None = None  # the root of the broker's tasks
     _standstill: Standstill | None = None
 
-    def surroundings(self) -> Deps:
+    def start_deps(self) -> Deps:
         self.process = trio.lowlevel.current_task()
         self.wires.has_power(self.broker_id)
-        return replace(super().surroundings(), connect=self._dial, listen=self._listen_here)
+        return replace(super().start_deps(), connect=self._dial, listen=self._listen_here)
 
     async def _listen_here(self, host: str, port: int) -> Listener:
         listener = await self._listen(host, port)

@@ -76,8 +76,8 @@ def of_a_leader(world: World, one: int, role: Leads, limits: Limits) -> Iterator
 def _proposals(world: World, one: int, role: Leads) -> Iterator[tuple[str, World]]:
     broker = world.broker(one)
     for late in _late(one, broker, role):
-        told = " and ".join(map(str, sorted(late)))
-        yield f"{one} finds {told} late", _proposes(world, one, role, late)
+        names = " and ".join(map(str, sorted(late)))
+        yield f"{one} finds {names} late", _proposes(world, one, role, late)
     if role.proposed is None:
         yield f"{one} proposes", _proposes(world, one, role)
         return
@@ -133,7 +133,7 @@ def _sees_the_same(world: World, one: int, role: Leads) -> World:
     return world.with_broker(one, disk.back(broker, led(replicas)))
 
 
-def hears(world: World, message: Message) -> tuple[World, LeaderReply, Log]:
+def receives_fetch(world: World, message: Message) -> tuple[World, LeaderReply, Log]:
     """A Fetch arrives at its leader, which may lead no more. Return the answer and records."""
     leader, asked = world.broker(message.leader), message.asked
     if not isinstance(leader.role, Leads):
@@ -141,12 +141,12 @@ def hears(world: World, message: Message) -> tuple[World, LeaderReply, Log]:
     disk = Disk(leader)
     replicas = leading(leader, message.leader, leader.role, disk)
     try:
-        heard = replicas.fetched(message.follower, message.life, asked, disk.state, NOW_MS)
+        result = replicas.fetched(message.follower, message.life, asked, disk.state, NOW_MS)
     except EngineError as error:
         return world, LeaderReply(error=error), ()
     world = world.with_broker(message.leader, disk.back(leader, led(replicas)))
-    records = () if heard.diverging is not None else tuple(disk.records[asked.offset :])
-    return world, LeaderReply(disk.progress.high_watermark.offset, 0, heard.diverging), records
+    records = () if result.diverging is not None else tuple(disk.records[asked.offset :])
+    return world, LeaderReply(disk.progress.high_watermark.offset, 0, result.diverging), records
 
 
 # A follower
@@ -159,15 +159,15 @@ def of_a_follower(world: World, one: int, role: Follows, limits: Limits) -> Iter
     asked = following(role).ask(Disk(broker).state)
     if asked is not None and world.broker(role.leader).is_running:
         message = Message(one, broker.life, role.leader, asked)
-        heard, answer, records = hears(world, message)
-        yield f"{one} fetches", _answers(heard, answer, records, message, limits)
-        yield f"the response to {one} is lost", heard
+        after, answer, records = receives_fetch(world, message)
+        yield f"{one} fetches", _answers(after, answer, records, message, limits)
+        yield f"the response to {one} is lost", after
         if world.late < limits.late:
             late = world._replace(late=world.late + 1)
             yield f"{one}'s fetch is late", late._replace(messages=_with(world.messages, message))
             if answer.error is None:
                 response = message._replace(answer=(answer.high_watermark, answer.diverging, records))
-                late = heard._replace(late=world.late + 1)
+                late = after._replace(late=world.late + 1)
                 yield f"the response to {one} is late", late._replace(messages=_with(world.messages, response))
     if broker.durable < len(broker.log):
         yield f"{one} syncs", _syncs(world, one, role)
@@ -176,7 +176,7 @@ def of_a_follower(world: World, one: int, role: Follows, limits: Limits) -> Iter
 def comes(world: World, message: Message, limits: Limits) -> World:
     """A late message arrives. A response counts only if the follower has asked the same again."""
     if message.answer is None:
-        return hears(world, message)[0]
+        return receives_fetch(world, message)[0]
     high_watermark, diverging, records = message.answer
     return _answers(world, LeaderReply(high_watermark, 0, diverging), records, message, limits)
 
@@ -204,7 +204,7 @@ def _answers(world: World, answer: LeaderReply, records: Log, message: Message, 
     machine.ask(disk.state)
     action = machine.answered(message.asked, answer, disk.state)
     if isinstance(action, AskEnds):
-        action = machine.told(0, len(world.broker(message.leader).log), disk.state)
+        action = machine.ends_received(0, len(world.broker(message.leader).log), disk.state)
     if action is None:
         return world
     wrong = _carry_out(action, disk, records)

@@ -12,7 +12,7 @@ from engine.replication.end_history import EndHistory
 from engine.replication.exchange import LogState
 from engine.replication.fetch_state import FetchState
 from engine.replication.progress import Progress
-from engine.replication.replicas import CommittedIsr, Proposal, Replicas, Seen
+from engine.replication.replicas import CommittedIsr, FollowerState, Proposal, Replicas
 from kafkawire.tests.replication.world import LATER, NEVER, Broker, Follows, Known, Leads
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def committed(known: Known) -> CommittedIsr:
     epochs = {one: epoch for one, (epoch, _) in enumerate(image.members, 1)}
     serving = {one for one, (_, state) in enumerate(image.members, 1) if state is BrokerState.SERVING}
     isr, replicas = frozenset(image.partition.isr), frozenset(image.partition.replicas)
-    marked = frozenset(mark[0] for mark in image.partition.marks)
+    marked = frozenset(suspect[0] for suspect in image.partition.suspect_replicas)
     return CommittedIsr(
         known.version, isr, replicas, epochs, serving, image.min_isr, marked=marked, state_version=known.version
     )
@@ -51,7 +51,7 @@ class Disk:
         ends = map(at, range(broker.high_watermark + 1, written + 1))
         self.progress = Progress(at(written), at(broker.high_watermark), ends, has_others=True)
         self.progress.durable = at(broker.durable)
-        self.progress._ends_of_others = dict(broker.heard)
+        self.progress._ends_of_others = dict(broker.ends_of_others)
 
     @property
     def state(self) -> LogState:
@@ -82,7 +82,7 @@ class Disk:
             log=tuple(self.records),
             durable=self.progress.durable.offset,
             high_watermark=self.progress.high_watermark.offset,
-            heard=_ordered(self.progress._ends_of_others.items()),
+            ends_of_others=_ordered(self.progress._ends_of_others.items()),
             starts=tuple((one.epoch, one.start_offset) for one in self.epochs.below(LATER)),
             role=role,
         )
@@ -96,20 +96,20 @@ def leading(broker: Broker, broker_id: int, role: Leads, disk: Disk, late: froze
     found._progress, found._committed = disk.progress, committed(broker.known)
     found._lag_max_ms, found._began_at_ms, found._ends = LAG_MAX_MS, NOW_MS, EndHistory(LAG_MAX_MS)
     found._joined_at_ms = {one: NEVER if one in late else NOW_MS for one in found._committed.in_sync}
-    found._proposed, found._seen = None, {}
+    found._proposed, found._follower_states = None, {}
     if role.proposed is not None:
         version, in_sync, added = role.proposed
         found._proposed = Proposal(version, frozenset(in_sync), dict(added))
     for one, end, epoch in role.seen:
-        found._seen[one] = Seen(end, epoch, NOW_MS, LATER, NEVER if one in late else NOW_MS)
-    disk.progress._ends_of_others |= {one: seen.end_offset for one, seen in found._seen.items()}
+        found._follower_states[one] = FollowerState(end, epoch, NOW_MS, LATER, NEVER if one in late else NOW_MS)
+    disk.progress._ends_of_others |= {one: seen.end_offset for one, seen in found._follower_states.items()}
     disk.progress.set_in_sync((), is_enough=False)
     found._count(NOW_MS)
     return found
 
 
 def led(replicas: Replicas) -> Leads:
-    seen = tuple((one, seen.end_offset, seen.broker_epoch) for one, seen in sorted(replicas._seen.items()))
+    seen = tuple((one, seen.end_offset, seen.broker_epoch) for one, seen in sorted(replicas._follower_states.items()))
     proposed = replicas._proposed
     return Leads(
         replicas.epoch,

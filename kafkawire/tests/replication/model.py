@@ -28,8 +28,8 @@ from kafkawire.tests.replication.world import (
     Leads,
     Limits,
     World,
-    beginning,
     incarnation,
+    initial_world,
     normal,
 )
 
@@ -64,20 +64,20 @@ def _of_a_broker(world: World, one: int, broker: Broker, limits: Limits) -> Iter
         yield f"{one} learns", brokers.learns(world, one)
     if isinstance(broker.role, Leads):
         for name, reached in brokers.of_a_leader(world, one, broker.role, limits):
-            yield from _written(world, name, reached, limits)
+            yield from _with_proposal_written(world, name, reached, limits)
     elif isinstance(broker.role, Follows):
         yield from brokers.of_a_follower(world, one, broker.role, limits)
     if world.crashes < limits.crashes:
         yield from brokers.crashes(world, one, limits)
 
 
-def _written(world: World, name: str, reached: World, limits: Limits) -> Iterator[Step]:
+def _with_proposal_written(world: World, name: str, reached: World, limits: Limits) -> Iterator[Step]:
     """The proposal is carried out and answered at once; or its outcome is unknown, and it may be carried out later."""
     for write in reached.writes:
         if write not in world.writes:
             reached = judged(world, reached, limits)
-            for told, settled in _settles(reached, write):
-                yield f"{name}, {told}", settled
+            for result, settled in _settles(reached, write):
+                yield f"{name}, {result}", settled
             if world.unknowns < limits.unknowns:
                 yield f"{name}, to unknown outcome", reached._replace(unknowns=world.unknowns + 1)
             return
@@ -140,7 +140,7 @@ def _registrations(world: World, one: int, limits: Limits) -> Iterator[Step]:
     image = world.newest.image.with_member(one, epoch + 1, BrokerState.RECOVERING)
     if not broker.is_running and not limits.synced:
         end = (broker.log[-1][0] if broker.log else 0, len(broker.log))
-        image = image._replace(partition=elections.repudiated(image.partition, one, end, image.min_isr))
+        image = image._replace(partition=elections.with_suspect(image.partition, one, end, image.min_isr))
     image = _settled(_settled(image).with_member(one, epoch + 1, BrokerState.SERVING))
     back = brokers.started(broker) if not broker.is_running else broker._replace(life=epoch + 1, role=None)
     registered = world.with_broker(one, back).with_image(image)
@@ -188,7 +188,7 @@ def judged(before: World, world: World, limits: Limits) -> World:
 
 def _wrong(world: World, limits: Limits) -> str | None:
     partition = world.newest.image.partition
-    marked = {mark[0] for mark in partition.marks}
+    marked = {suspect[0] for suspect in partition.suspect_replicas}
     for one, broker in enumerate(world.brokers, 1):
         if (
             partition.unclean_since == NO_LEADER
@@ -203,7 +203,7 @@ def _wrong(world: World, limits: Limits) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SearchResult:
     """The count of states, and the violation, if any, with the way to it."""
 
     states: int
@@ -213,12 +213,12 @@ class Outcome:
     is_complete: bool = True
 
 
-def walk(limits: Limits, told: Sequence[str]) -> World:
+def walk(limits: Limits, step_names: Sequence[str]) -> World:
     """The world after these steps. Raises KeyError for an impossible step."""
-    world = beginning(limits)
+    world = initial_world(limits)
     for one in range(1, limits.brokers + 1):
         world = brokers.learns(world, one)
-    for name in told:
+    for name in step_names:
         world = _after(world, dict(steps(world, limits))[name], limits)
     return world
 
@@ -236,12 +236,12 @@ class _Known:
 
     def __init__(self, first: World) -> None:
         self._spent: dict[int, list[Spent]] = {}
-        self._came_from: dict[int, tuple[int, str] | None] = {}
+        self._predecessors: dict[int, tuple[int, str] | None] = {}
         self.is_new(first)
-        self._came_from[hash(first)] = None
+        self._predecessors[hash(first)] = None
 
     def __len__(self) -> int:
-        return len(self._came_from)
+        return len(self._predecessors)
 
     def is_new(self, world: World) -> bool:
         """Whether the world is new, or has more unused limits than the equal ones so far."""
@@ -253,41 +253,43 @@ class _Known:
         return True
 
     def note(self, world: World, before: World, step: str) -> None:
-        self._came_from[hash(world)] = hash(before), intern(step)
+        self._predecessors[hash(world)] = hash(before), intern(step)
 
     def way_to(self, world: World) -> tuple[str, ...]:
         way, fingerprint = list[str](), hash(world)
-        while (step := self._came_from[fingerprint]) is not None:
+        while (step := self._predecessors[fingerprint]) is not None:
             fingerprint, name = step
             way.append(name)
         return tuple(reversed(way))
 
 
-def explore(scene: Scene, tell: Callable[[str], None] | None = None, *, may_stay_broken: bool = False) -> Outcome:
+def explore(
+    scene: Scene, report: Callable[[str], None] | None = None, *, may_stay_broken: bool = False
+) -> SearchResult:
     """Search all orders of events in a scene, short ways first."""
-    limits, told, states_max = scene
-    first = walk(limits, told)
+    limits, initial_steps, states_max = scene
+    first = walk(limits, initial_steps)
     known, layer, depth = _Known(first), [first], 0
     recovery = Recovery(limits, steps, _after)
     while layer:
         following: list[World] = []
         for world in layer:
             if not may_stay_broken and recovery.is_stuck(world):
-                return Outcome(len(known), STUCK, known.way_to(world), depth)
+                return SearchResult(len(known), STUCK, known.way_to(world), depth)
             for name, next_world in steps(world, limits):
                 reached = _after(world, next_world, limits)
                 if not known.is_new(reached):
                     continue
                 known.note(reached, world, name)
                 if reached.wrong is not None:
-                    return Outcome(len(known), reached.wrong, known.way_to(reached), depth + 1)
+                    return SearchResult(len(known), reached.wrong, known.way_to(reached), depth + 1)
                 following.append(reached)
             if len(known) > states_max:
-                return Outcome(len(known), depth=depth, is_complete=False)
+                return SearchResult(len(known), depth=depth, is_complete=False)
         layer, depth = following, depth + 1
-        if tell is not None:
-            tell(f"after {depth} steps: {len(known)} states, {len(layer)} new")
-    return Outcome(len(known), depth=depth)
+        if report is not None:
+            report(f"after {depth} steps: {len(known)} states, {len(layer)} new")
+    return SearchResult(len(known), depth=depth)
 
 
 def main() -> None:
@@ -297,7 +299,7 @@ def main() -> None:
     given = parser.parse_args()
     scenes, states = DEEP if given.deep else QUICK, 0
     for name in given.scene or scenes:
-        outcome = explore(scenes[name], tell=_tell if given.deep else None)
+        outcome = explore(scenes[name], report=_print_line if given.deep else None)
         if outcome.wrong is not None:
             depth = " --deep" if given.deep else ""
             print(f"python -m kafkawire.tests.replication.model{depth} --scene '{name}': {outcome.wrong}")
@@ -308,7 +310,7 @@ def main() -> None:
     note_for_ledger(f"{states} states in {len(given.scene or scenes)} scenes, 0 wrong")
 
 
-def _tell(text: str) -> None:
+def _print_line(text: str) -> None:
     print(f"  {text}", flush=True)
 
 

@@ -88,6 +88,6 @@ def _waits_for_an_operator(world: World) -> bool:
     """Whether all brokers are back, and each replica that could be elected cleanly is suspect."""
     image = world.newest.image
     partition = image.partition
-    marked = {mark[0] for mark in partition.marks}
+    marked = {suspect[0] for suspect in partition.suspect_replicas}
     are_back = all(state is BrokerState.SERVING for _, state in image.members)
     return are_back and partition.leader == NO_LEADER and {*partition.isr, *partition.elr} <= marked

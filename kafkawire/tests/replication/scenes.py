@@ -10,10 +10,10 @@ QUIET = Limits(elections=1, appends=1, crashes=0, lives=0, late=0, unknowns=0)
 
 
 class Scene(NamedTuple):
-    """`told`: the steps before the search begins; `states`: the most states that it tries."""
+    """`initial_steps`: the steps before the search begins; `states`: the most states that it tries."""
 
     limits: Limits
-    told: tuple[str, ...] = ()
+    initial_steps: tuple[str, ...] = ()
     states: int = 20_000
 
 

@@ -24,20 +24,20 @@ def logs(world: World) -> list[tuple[tuple[int, int], ...]]:
 def test_expand_unknown() -> None:
     """Broker 3 is added, the outcome stays unknown, and a deposed server returns the earlier ISR; broker 3 stalls."""
     limits = BUSY._replace(brokers=3, isr=(1, 2))
-    told = ["3 fetches", "1 proposes, to unknown outcome", "1 is answered by a deposed server"]
-    world = walk(limits, [*told, "1 writes", "1 syncs", "2 fetches", "2 fetches"])
+    prefix = ["3 fetches", "1 proposes, to unknown outcome", "1 is answered by a deposed server"]
+    world = walk(limits, [*prefix, "1 writes", "1 syncs", "2 fetches", "2 fetches"])
     assert world.acked == ()
-    told += ["1's write is done", "1 is fenced", "2 is fenced", "3 learns"]
-    world = walk(limits, told)
+    prefix += ["1's write is done", "1 is fenced", "2 is fenced", "3 learns"]
+    world = walk(limits, prefix)
     assert isinstance(world.broker(3).role, Leads)
 
 
 def test_empty_epoch() -> None:
     """Broker 1 leads an epoch in which it writes nothing; broker 2, which leads before and after, never hears of it."""
-    told = ["2 writes", "2 syncs", "1 fetches", "the preferred leads", "1 learns", "1 is fenced", "2 learns"]
-    world = walk(BUSY._replace(leader=2), told)
+    prefix = ["2 writes", "2 syncs", "1 fetches", "the preferred leads", "1 learns", "1 is fenced", "2 learns"]
+    world = walk(BUSY._replace(leader=2), prefix)
     assert (1, 1) in world.broker(1).starts
-    world = walk(BUSY._replace(leader=2), [*told, "1 learns", "1 fetches", "2 writes", "2 syncs", "1 fetches"])
+    world = walk(BUSY._replace(leader=2), [*prefix, "1 learns", "1 fetches", "2 writes", "2 syncs", "1 fetches"])
     assert logs(world) == [((0, 0), (2, 1))] * 2
     assert world.broker(1).starts == world.broker(2).starts
     assert world.wrong is None
@@ -45,21 +45,21 @@ def test_empty_epoch() -> None:
 
 def test_zombie() -> None:
     """Broker 1 stands still beyond its session: its writes from then on are never acknowledged, and are truncated."""
-    told = ["1 writes", "1 syncs", "2 fetches", "2 fetches", "1 is fenced", "2 learns"]
-    told += ["1 writes", "1 syncs", "2 writes", "2 syncs"]
-    world = walk(BUSY, told)
+    prefix = ["1 writes", "1 syncs", "2 fetches", "2 fetches", "1 is fenced", "2 learns"]
+    prefix += ["1 writes", "1 syncs", "2 writes", "2 syncs"]
+    world = walk(BUSY, prefix)
     assert world.acked == (A, (1, 2))
     assert world.broker(1).high_watermark == 1
-    told += ["1 learns", "1 registers", "2 learns", "1 fetches"]
-    assert logs(walk(BUSY, told))[0] == (A,)
-    assert logs(walk(BUSY, [*told, "1 fetches"])) == [(A, (1, 1))] * 2
+    prefix += ["1 learns", "1 registers", "2 learns", "1 fetches"]
+    assert logs(walk(BUSY, prefix))[0] == (A,)
+    assert logs(walk(BUSY, [*prefix, "1 fetches"])) == [(A, (1, 1))] * 2
 
 
 def test_kip_101_follower_that_does_not_know_the_acknowledgement_keeps_the_record_and_leads() -> None:
-    told = ["1 writes", "1 syncs", "2 fetches", "the response to 2 is lost"]
-    world = walk(BUSY, told)
+    prefix = ["1 writes", "1 syncs", "2 fetches", "the response to 2 is lost"]
+    world = walk(BUSY, prefix)
     assert (world.acked, world.broker(2).high_watermark) == ((A,), 0)
-    world = walk(BUSY, [*told, "1 is fenced", "2 learns"])
+    world = walk(BUSY, [*prefix, "1 is fenced", "2 learns"])
     assert (world.broker(2).log, world.broker(2).high_watermark) == ((A,), 1)
 
 
@@ -67,9 +67,9 @@ def test_kip_101_logs_that_were_written_apart_after_everything_crashed_become_on
     """The topic is not synced, and only broker 1 was in sync. An unclean election of broker 2 gives up the records that
     only broker 1 had."""
     limits = BUSY._replace(synced=False, isr=(1,), is_unclean=True)
-    told = ["1 writes", "2 fetches", "1 writes", "1 is fenced", "an unclean election", "2 learns", "2 writes"]
-    told += ["1 learns", "1 registers", "2 learns", "1 fetches", "1 fetches"]
-    world = walk(limits, told)
+    prefix = ["1 writes", "2 fetches", "1 writes", "1 is fenced", "an unclean election", "2 learns", "2 writes"]
+    prefix += ["1 learns", "1 registers", "2 learns", "1 fetches", "1 fetches"]
+    world = walk(limits, prefix)
     assert logs(world) == [(A, (2, 1))] * 2
     assert world.wrong is None
 
@@ -78,12 +78,12 @@ def test_kip_279_leaders_of_epochs_that_the_other_never_had_come_to_their_last_c
     """Two leaders fail over so fast that each has an epoch that the other lacks (KIP-279). The leader knows only an
     earlier epoch than the follower's last one, and the follower only an earlier one than that."""
     limits = BUSY._replace(synced=False, isr=(1,), is_unclean=True, elections=6)
-    told = ["1 writes", "2 fetches", "1 is fenced", "an unclean election", "2 learns", "2 writes"]
-    told += ["1 learns", "1 registers", "2 is fenced", "an unclean election", "1 learns", "1 writes"]
-    told += ["2 learns", "2 registers", "1 is fenced", "an unclean election", "1 learns", "1 registers", "2 learns"]
-    assert logs(walk(limits, told)) == [(A, (4, 2)), (A, (2, 1))]
-    assert logs(walk(limits, [*told, "1 fetches"])) == [(A,), (A, (2, 1))]
-    world = walk(limits, [*told, "1 fetches", "1 fetches"])
+    prefix = ["1 writes", "2 fetches", "1 is fenced", "an unclean election", "2 learns", "2 writes"]
+    prefix += ["1 learns", "1 registers", "2 is fenced", "an unclean election", "1 learns", "1 writes"]
+    prefix += ["2 learns", "2 registers", "1 is fenced", "an unclean election", "1 learns", "1 registers", "2 learns"]
+    assert logs(walk(limits, prefix)) == [(A, (4, 2)), (A, (2, 1))]
+    assert logs(walk(limits, [*prefix, "1 fetches"])) == [(A,), (A, (2, 1))]
+    world = walk(limits, [*prefix, "1 fetches", "1 fetches"])
     assert logs(world) == [(A, (2, 1))] * 2
     assert world.wrong is None
 
@@ -100,34 +100,34 @@ def test_kip_320_follower_in_another_epoch_learns_nothing_and_does_not_count() -
 def test_kip_497_an_isr_in_place_of_a_version_that_is_no_more_is_refused_and_counts_until_that_is_known() -> None:
     """Broker 3 is to join, and before that is written broker 2 leaves (KIP-497). The late change is refused because of
     its version. Until the leader knows, it waits for all brokers of the maximal ISR, including broker 3."""
-    told = ["3 fetches", "1 proposes, to unknown outcome", "1 writes", "1 syncs", "2 fetches", "2 fetches"]
-    assert [write.in_sync for write in walk(BUSY._replace(brokers=3, isr=(1, 2)), told).writes] == [(1, 2, 3)]
-    told += ["2 is fenced"]
-    world = walk(BUSY._replace(brokers=3, isr=(1, 2)), told)
+    prefix = ["3 fetches", "1 proposes, to unknown outcome", "1 writes", "1 syncs", "2 fetches", "2 fetches"]
+    assert [write.in_sync for write in walk(BUSY._replace(brokers=3, isr=(1, 2)), prefix).writes] == [(1, 2, 3)]
+    prefix += ["2 is fenced"]
+    world = walk(BUSY._replace(brokers=3, isr=(1, 2)), prefix)
     assert (world.newest.image.partition.isr, world.writes, world.acked) == ((1,), (), ())
-    assert walk(BUSY._replace(brokers=3, isr=(1, 2)), [*told, "1 learns", "3 fetches", "3 fetches"]).acked == (A,)
+    assert walk(BUSY._replace(brokers=3, isr=(1, 2)), [*prefix, "1 learns", "3 fetches", "3 fetches"]).acked == (A,)
 
 
 def test_kip_903_replica_that_lost_its_tail_does_not_rejoin_by_an_old_fetch() -> None:
     """A Fetch of the process before arrives, or leads to a proposal, when broker 2 is back without its log
     (KIP-903)."""
     limits = BUSY._replace(synced=False, late=1, unknowns=0)
-    told = ["1 writes", "2 fetches", "2's fetch is late", "2 crashes and loses what came last", "2 registers"]
+    prefix = ["1 writes", "2 fetches", "2's fetch is late", "2 crashes and loses what came last", "2 registers"]
     for news in (
         [],
         ["the late fetch of 2 comes", "1 learns"],
         ["1 learns", "the late fetch of 2 comes", "1 proposes"],
     ):
-        world = walk(limits, [*told, *news])
+        world = walk(limits, [*prefix, *news])
         assert (world.broker(2).log, world.newest.image.partition.isr) == ((), (1,))
 
 
 def test_kip_966_last_isr_member_that_returns_with_less_is_not_elected() -> None:
     limits = BUSY._replace(synced=False, min_isr=2)
-    told = ["1 writes", "2 fetches", "2 fetches", "2 is fenced", "1 learns", "1 writes"]
-    world = walk(limits, told)
+    prefix = ["1 writes", "2 fetches", "2 fetches", "2 is fenced", "1 learns", "1 writes"]
+    world = walk(limits, prefix)
     assert (world.acked, world.newest.image.partition.elr) == ((A,), (2,))
-    world = walk(limits, [*told, "1 crashes and loses what came last", "1 registers", "2 learns", "2 registers"])
+    world = walk(limits, [*prefix, "1 crashes and loses what came last", "1 registers", "2 learns", "2 registers"])
     assert (world.newest.image.partition.leader, world.broker(2).log) == (2, (A,))
 
 
@@ -148,7 +148,7 @@ def test_wiped_dir(second: int) -> None:
     is back."""
     gone, there = BrokerState.FENCED, BrokerState.SERVING
     state = elections.settled(WIPED, brokers(gone, gone, gone))
-    state = elections.repudiated(replace(state), 1, NO_LOG, 1)
+    state = elections.with_suspect(replace(state), 1, NO_LOG, 1)
     assert 1 not in state.isr
     state = elections.settled(state, brokers(there, gone, gone))
     assert state.leader == NO_LEADER

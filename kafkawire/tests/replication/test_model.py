@@ -113,7 +113,7 @@ def _takes_any_life(_: Replicas, __: int, ___: int) -> None:
 
 
 def _may_be_of_any_life(self: Replicas, replica: int) -> bool:
-    return replica in self._seen and replica in self._committed.serving
+    return replica in self._follower_states and replica in self._committed.serving
 
 
 def _serves(broker: BrokerInfo | None, _: int) -> bool:
@@ -142,7 +142,7 @@ WRONG: dict[str, tuple[str, tuple[tuple[object, str, object], ...]]] = {
     "late-fetch-response-accepted": ("late responses", ((FetchState, "answered", _takes_what_comes),)),
     "follower-truncates-to-high-watermark": (
         "logs that part",
-        ((fetch_state, "_parting", _cuts_to_its_high_watermark),),
+        ((fetch_state, "_truncation_offset", _cuts_to_its_high_watermark),),
     ),
     "empty-leader-epoch-kept": ("leaders in turn", ((FetchState, "__init__", _keeps_its_epochs),)),
     "isr-of-equal-version-accepted": (
@@ -159,7 +159,7 @@ WRONG: dict[str, tuple[str, tuple[tuple[object, str, object], ...]]] = {
         ),
     ),
     "elr-kept-with-smaller-min-isr": ("fewer in sync become enough", ((elections, "without_elr", _unchanged),)),
-    "suspect-replica-not-recorded": ("not synced, and back after a crash", ((elections, "repudiated", _unchanged),)),
+    "suspect-replica-not-recorded": ("not synced, and back after a crash", ((elections, "with_suspect", _unchanged),)),
 }
 
 
@@ -170,7 +170,7 @@ def test_model_finds_each_mutant_that_breaks_a_promise(bug: str, monkeypatch: py
         monkeypatch.setattr(where, what, instead)
     outcome = explore(QUICK[name], may_stay_broken=True)
     assert outcome.wrong is not None
-    assert outcome.way or QUICK[name].told
+    assert outcome.way or QUICK[name].initial_steps
 
 
 def _never(*_: object) -> bool:

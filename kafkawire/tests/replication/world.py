@@ -132,7 +132,7 @@ class Follows(NamedTuple):
 
 class Broker(NamedTuple):
     """A process and its disk. `known`: the metadata by which it leads; `starts`: its epoch history; `durable`: the
-    count of synced records; `heard`: the progress of followers in an earlier epoch."""
+    count of synced records; `ends_of_others`: the progress of followers in an earlier epoch."""
 
     known: Known
     life: int = 0
@@ -141,7 +141,7 @@ class Broker(NamedTuple):
     durable: int = 0
     high_watermark: int = 0
     starts: tuple[Start, ...] = ()
-    heard: tuple[tuple[int, int], ...] = ()
+    ends_of_others: tuple[tuple[int, int], ...] = ()
     role: Leads | Follows | None = None
 
 
@@ -199,7 +199,7 @@ class World(NamedTuple):
         return self._replace(newest=Known(self.newest.version + 1, number))
 
 
-def beginning(limits: Limits) -> World:
+def initial_world(limits: Limits) -> World:
     """A world of serving brokers that know no metadata yet."""
     ids = tuple(range(1, limits.brokers + 1))
     leader, isr = limits.leader, limits.isr or ids
@@ -223,16 +223,16 @@ def _without_history(world: World, one: int, limits: Limits) -> Broker:
     """The broker, with only the known metadata that affect a leader: ISR, serving brokers, and whether they are the
     newest."""
     broker, newest = world.broker(one), world.newest
-    heard, role = broker.heard if limits.remembers else (), broker.role
+    ends_of_others, role = broker.ends_of_others if limits.remembers else (), broker.role
     if not isinstance(role, Leads):
         is_gone = not broker.is_running and _is_gone(newest.image, one, limits)
         broker = broker._replace(log=(), durable=0, high_watermark=0, starts=()) if is_gone else broker
-        return broker._replace(known=NOTHING, heard=heard)
+        return broker._replace(known=NOTHING, ends_of_others=ends_of_others)
     is_new = int(broker.known.version == newest.version)
     known = Known(is_new, newest.number if is_new else _as_led_by(broker.known.number))
     if role.proposed is not None:
         role = role._replace(proposed=(is_new, *role.proposed[1:]))
-    return broker._replace(known=known, role=role, heard=heard)
+    return broker._replace(known=known, role=role, ends_of_others=ends_of_others)
 
 
 def _is_gone(image: Image, one: int, limits: Limits) -> bool:
@@ -256,14 +256,14 @@ def _renumbered(world: World) -> World:
     used = sorted({record[1] for log in logs for record in log})
     if used == [*range(len(used))]:
         return world
-    ranks = {which: rank for rank, which in enumerate(used)}
+    ranks = {number: rank for rank, number in enumerate(used)}
 
-    def again(log: Log) -> Log:
-        return tuple((epoch, ranks[which]) for epoch, which in log)
+    def renumbered(log: Log) -> Log:
+        return tuple((epoch, ranks[number]) for epoch, number in log)
 
-    brokers = tuple(one._replace(log=again(one.log)) for one in world.brokers)
+    brokers = tuple(one._replace(log=renumbered(one.log)) for one in world.brokers)
     messages = tuple(
-        one if one.answer is None else one._replace(answer=(*one.answer[:2], again(one.answer[2])))
+        one if one.answer is None else one._replace(answer=(*one.answer[:2], renumbered(one.answer[2])))
         for one in world.messages
     )
-    return world._replace(brokers=brokers, messages=messages, acked=again(world.acked))
+    return world._replace(brokers=brokers, messages=messages, acked=renumbered(world.acked))

@@ -193,10 +193,10 @@ def _lost_writes(facts: Facts, place: Place, final: Mapping[int, StoredRecord] |
 
 def _known_start(facts: Facts, place: Place) -> int:
     """The greatest log start offset in any reply."""
-    told = [read.log_start_offset for read in facts.reads[place]]
-    told += [one.log_start_offset for one in facts.history.deletions if one.place == place]
-    told += [one.offset for one in facts.history.lookups if one.place == place and one.timestamp_ms == EARLIEST]
-    return max(told, default=0)
+    starts = [read.log_start_offset for read in facts.reads[place]]
+    starts += [one.log_start_offset for one in facts.history.deletions if one.place == place]
+    starts += [one.offset for one in facts.history.lookups if one.place == place and one.timestamp_ms == EARLIEST]
+    return max(starts, default=0)
 
 
 def _sightings(facts: Facts, place: Place) -> Iterator[dict[int, set[Value]]]:
@@ -241,7 +241,7 @@ def _duplicates(facts: Facts, place: Place) -> Iterator[Anomaly]:
 def _foreign_records(facts: Facts, place: Place) -> Iterator[Anomaly]:
     """Records that were read, but never sent there, or refused, or sent to an earlier topic of that name."""
     topic = facts.history.topics[place.topic_id]
-    told = set()
+    reported = set()
     for read in facts.reads[place]:
         for batch in read.batches:
             for record in batch.records:
@@ -254,8 +254,8 @@ def _foreign_records(facts: Facts, place: Place) -> Iterator[Anomaly]:
                     reason = "was refused"
                 else:
                     continue
-                if record.value not in told:
-                    told.add(record.value)
+                if record.value not in reported:
+                    reported.add(record.value)
                     yield Anomaly("phantom", f"{place} at {record.offset}: {record.value} {reason}")
 
 

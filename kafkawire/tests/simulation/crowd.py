@@ -67,7 +67,7 @@ class Crowd:
                 if is_twin or self._rng.random() < DEAD_IN_THE_END:
                     member.is_dead = True
 
-    async def settle(self) -> None:
+    async def wait_until_stable(self) -> None:
         """Wait until all groups have the right members, and stay so; trouble if they do not.
 
         A static member that died may still get partitions when a generation begins. It is removed when its session or
@@ -134,14 +134,14 @@ class Crowd:
                 self.shared.network.disconnect(connection)
 
     async def _describe(self, connection: Connection, words: LastWords, group: GroupPlan) -> bool:
-        told = (await self.shared.ask(connection, DescribeGroupsRequest(groups=[group.name]), 5)).groups[0]
+        description = (await self.shared.ask(connection, DescribeGroupsRequest(groups=[group.name]), 5)).groups[0]
         listed = await self.shared.ask(connection, ListGroupsRequest(), 4)
-        if {told.error_code, listed.error_code} & AWAY:
+        if {description.error_code, listed.error_code} & AWAY:
             return False
-        members = {one.member_id: decode_targets(one.member_assignment) for one in told.members}
-        words.described[group.name] = told.group_state, members
+        members = {one.member_id: decode_targets(one.member_assignment) for one in description.members}
+        words.described[group.name] = description.group_state, members
         words.listed = {one.group_id: one.group_state for one in listed.groups}
-        self.shared.history.note("described", group.name, told.group_state, sorted(members.items()))
+        self.shared.history.note("described", group.name, description.group_state, sorted(members.items()))
         return True
 
     def stop(self) -> None:

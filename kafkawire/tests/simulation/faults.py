@@ -12,7 +12,7 @@ from random import Random
 
 import trio
 
-from engine.files.simulated_disk import Fault
+from engine.testing.simulated_disk import Fault
 from kafkawire.tests.simulation.history import History
 from kafkawire.tests.simulation.lives import Lives
 from kafkawire.tests.simulation.plan import FaultKind, Plan
@@ -112,9 +112,9 @@ class Faults:
     async def _next_job(self, count: int) -> None:
         """Wait until the jobs that queued up behind the stalled one have begun."""
         pool = self.lives.world.pool
-        wanted = pool.jobs_begun + count
+        wanted = pool.jobs_started + count
         with trio.move_on_after(STALLED_S * 2):
-            while pool.jobs_begun < wanted:
+            while pool.jobs_started < wanted:
                 await trio.sleep(0.01)
         await trio.sleep(0.05)
 

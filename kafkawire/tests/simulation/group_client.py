@@ -89,8 +89,8 @@ class GroupClient:
     def expect(self, code: int, what: str, *expected: ErrorCode) -> None:
         """Note trouble if the broker returns an error that no client within the protocol should get."""
         if code not in expected:
-            told = ErrorCode(code).name
-            self.shared.history.troubles.append(f"{self.name}: {told} for {what} of {self.plan.name}")
+            error_name = ErrorCode(code).name
+            self.shared.history.troubles.append(f"{self.name}: {error_name} for {what} of {self.plan.name}")
 
     # Offsets
 
@@ -143,9 +143,9 @@ class GroupClient:
         invoked = self.shared.history.tick()
         request = self._request_of_groups(is_stable=is_stable) if has_groups else self._request_of_one_group()
         answer = await self.shared.ask(connection, request, version)
-        told = answer.groups[0] if has_groups else answer
-        rows = [(Target(topic.name, row.partition_index), row) for topic in told.topics for row in topic.partitions]
-        codes = {row.error_code for _, row in rows} | {told.error_code}
+        response = answer.groups[0] if has_groups else answer
+        rows = [(Target(topic.name, row.partition_index), row) for topic in response.topics for row in topic.partitions]
+        codes = {row.error_code for _, row in rows} | {response.error_code}
         if codes - {0}:
             self.expect(max(codes), "OffsetFetch", *AWAY)
             return None

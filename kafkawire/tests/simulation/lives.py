@@ -9,7 +9,7 @@ from random import Random
 import trio
 
 from coordinator.groups.service import OFFSETS_TOPIC
-from engine.api import PartitionLog, TopicPartition
+from engine.api import PartitionLog, TopicIdPartition
 from engine.errors import EngineError
 from engine.partitions.partition import Partition
 from kafkawire.broker import Broker, BrokerFailed, StartError
@@ -75,7 +75,7 @@ class Lives:
         for topic in broker.coordinator.image.topics.values():
             for partition in range(len(topic.partitions)):
                 try:
-                    log = broker.store.get(TopicPartition(topic.topic_id, topic.name, partition))
+                    log = broker.store.get(TopicIdPartition(topic.topic_id, topic.name, partition))
                 except EngineError:
                     log = None
                 logs[Place(topic.topic_id, partition)] = log
@@ -110,7 +110,7 @@ class Lives:
 
         try:
             with self._scope:
-                await run_broker(config, self.world.surroundings(), on_ready)
+                await run_broker(config, self.world.start_deps(), on_ready)
         except* PowerLost:
             pass
         except* (BrokerFailed, StartError) as failure:

@@ -37,11 +37,11 @@ class Connection(Client):
             await self.send(*requests, version=version)
             return [await self.receive() for _ in requests]
 
-    async def send_beginning(self, request: Message, version: int, rng: Random) -> None:
+    async def send_prefix(self, request: Message, version: int, rng: Random) -> None:
         """Send some bytes of a request; the connection is useless afterwards."""
         frame = encode_request(request, version, 0, self.client_id)
-        whole = struct.pack(">i", len(frame)) + frame
-        await self.stream.send_all(whole[: rng.randrange(1, len(whole))])
+        sized_frame = struct.pack(">i", len(frame)) + frame
+        await self.stream.send_all(sized_frame[: rng.randrange(1, len(sized_frame))])
 
     def close(self) -> None:
         """Close at once, also in the middle of a request."""

@@ -204,13 +204,13 @@ class Follower(Consumer):
     async def _follow(self, connection: Connection) -> None:
         session_id, epoch = 0, 0
         has_session = self.uses_session and self.version >= FIRST_VERSION_WITH_SESSIONS
-        told: dict[tuple[str, int], int] = {}
+        sent_positions: dict[tuple[str, int], int] = {}
         while not self._is_done():
             if not await self._find_positions(connection):
                 session_id, epoch = 0, 0
             wanted = dict(self._positions)
             if has_session and epoch > 0:
-                wanted = {key: offset for key, offset in wanted.items() if told.get(key) != offset}
+                wanted = {key: offset for key, offset in wanted.items() if sent_positions.get(key) != offset}
             options: dict[str, Any] = {"session_id": session_id, "session_epoch": epoch} if has_session else {}
             request = self.fetch_request(
                 wanted,
@@ -226,17 +226,17 @@ class Follower(Consumer):
             invoked = self.shared.history.tick()
             answer = await self.shared.ask(connection, request, self.version)
             if answer.error_code:
-                session_id, epoch, told = 0, 0, {}
+                session_id, epoch, sent_positions = 0, 0, {}
                 await trio.sleep(0.01)
                 continue
             if has_session:
                 session_id, epoch = answer.session_id, epoch + 1 if answer.session_id else 0
-            told.update(wanted)
+            sent_positions.update(wanted)
             is_bad = False
             for key, read in self.note_answers(dict(self._positions), invoked, answer, names=names):
                 is_bad |= self._advance(key, read)
             if is_bad:
-                session_id, epoch, told = 0, 0, {}
+                session_id, epoch, sent_positions = 0, 0, {}
                 await trio.sleep(0.05)
 
     async def _find_positions(self, connection: Connection) -> bool:

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import structlog
@@ -86,8 +86,8 @@ def prepare() -> None:
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     TOPIC_KEYS["segment.bytes"] = replace(TOPIC_KEYS["segment.bytes"], reader=integer(1000))
     engine.logs.segments.sparse_index.INTERVAL_BYTES = INDEX_INTERVAL_BYTES
-    vars(engine.logs.segments.segment).update(
-        INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS
+    _override(
+        engine.logs.segments.segment, INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS
     )
     structlog.configure(processors=[_drop])
     _make_tiers_small()
@@ -96,15 +96,21 @@ def prepare() -> None:
 def _make_tiers_small() -> None:
     """Reduce the sizes in the tier: a segment has several chunks, a cache few; manifests have pages, and old versions
     go. And a late request takes less than 15 minutes, because brokers do much in that time."""
-    vars(kafkawire.adapters.tier).update(KeeperOptions=partial(UploaderOptions, late_put_ms=LATE_PUT_MS))
-    for module in (tiering.read.chunks, tiering.read.cold_file):
-        vars(module).update(CHUNK_BYTES=CHUNK_BYTES, KEPT_MIN=2)
-    vars(tiering.read.cold_tier).update(SEEK_BYTES=CHUNK_BYTES, SEQUENTIAL_BYTES=2 * CHUNK_BYTES)
+    _override(kafkawire.adapters.tier, UploaderOptions=partial(UploaderOptions, late_put_ms=LATE_PUT_MS))
+    _override(tiering.read.chunks, CHUNK_BYTES=CHUNK_BYTES, KEPT_MIN=2)
+    _override(tiering.read.cold_file, CHUNK_BYTES=CHUNK_BYTES)
+    _override(tiering.read.cold_tier, SEEK_BYTES=CHUNK_BYTES, SEQUENTIAL_BYTES=2 * CHUNK_BYTES)
     for module in (tiering.names, tiering.manifest.manifest_log):
-        vars(module).update(VERSIONS_PER_BLOCK=8)
+        _override(module, VERSIONS_PER_BLOCK=8)
     few = {"KEPT_VERSIONS_MIN": 4, "KEPT_MS": 1000, "PAGE_ENTRIES": 4, "MANIFEST_MAX_BYTES": 3000}
-    vars(tiering.manifest.manifest_log).update(few)
-    vars(tiering.upload.uploader).update(COLLECT_INTERVAL_S=2.0)
+    _override(tiering.manifest.manifest_log, **few)
+    _override(tiering.upload.uploader, COLLECT_INTERVAL_S=2.0)
+
+
+def _override(module: ModuleType, **values: object) -> None:
+    """Replace constants of a module. A constant with another name by now would silently keep its value."""
+    assert values.keys() <= vars(module).keys(), (module, values)
+    vars(module).update(values)
 
 
 def _drop(_logger: object, _name: str, _event: object) -> Any:
@@ -119,7 +125,7 @@ def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
     the_plan, committing = plan(seed), vars(engine.commit.group_committer)
     before = committing["OVERLAP_MIN_BYTES"]
     committing.update(OVERLAP_MIN_BYTES=the_plan.overlap_min_bytes)
-    vars(transitions).update(FIRST_EPOCH=plan_transactions(seed).first_epoch)
+    _override(transitions, FIRST_EPOCH=plan_transactions(seed).first_epoch)
     try:
         return trio.run(_run, the_plan, faults, clock=trio.testing.MockClock(autojump_threshold=0))
     except (Exception, BaseExceptionGroup, TooLong):
@@ -127,7 +133,7 @@ def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         committing.update(OVERLAP_MIN_BYTES=before)
-        vars(transitions).update(FIRST_EPOCH=0)
+        _override(transitions, FIRST_EPOCH=0)
 
 
 def too_long(_signal: int, _frame: FrameType | None) -> None:
@@ -226,13 +232,13 @@ class _Run:
             if finished.cancelled_caught:
                 self.history.troubles.append("clients did not come to their end")
             await self._last_restart()
-            await self.crowd.settle()
+            await self.crowd.wait_until_stable()
             await self.crowd.last_words()
             await self.transactions.last_words()
             self.crowd.stop()
             await self._lose_the_view()
             final = await auditor.read_everything()
-            await self.tier.settle()
+            await self.tier.wait_until_done()
             self.anomalies = self.tier.judge(final, self.transactions.history)
             self.lives.is_over = True
             self.lives.stop()

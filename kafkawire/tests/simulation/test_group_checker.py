@@ -35,13 +35,20 @@ class Story(GroupHistory):
         return self.now
 
     def call(
-        self, kind: Kind, who: str, generation: int = 1, *, instance: str | None = None, code: int = 0, era: int = 1
+        self,
+        kind: Kind,
+        member_id: str,
+        generation: int = 1,
+        *,
+        instance: str | None = None,
+        code: int = 0,
+        era: int = 1,
     ) -> Call:
         at = self.tick()
         call = Call(
             kind=kind,
             group=GROUP,
-            member_id=who,
+            member_id=member_id,
             instance_id=instance,
             generation=generation,
             invoked=at,
@@ -55,13 +62,13 @@ class Story(GroupHistory):
         self.calls.append(call)
         return call
 
-    def join(self, who: str, generation: int = 1, *, leads: tuple[str, ...] = (), era: int = 1) -> Call:
-        call = self.call(Kind.JOIN, who, generation, era=era)
+    def join(self, member_id: str, generation: int = 1, *, leads: tuple[str, ...] = (), era: int = 1) -> Call:
+        call = self.call(Kind.JOIN, member_id, generation, era=era)
         call.is_leader, call.members = bool(leads), leads
         return call
 
-    def sync(self, who: str, generation: int = 1, *assigned: Target, instance: str | None = None) -> Call:
-        call = self.call(Kind.SYNC, who, generation, instance=instance)
+    def sync(self, member_id: str, generation: int = 1, *assigned: Target, instance: str | None = None) -> Call:
+        call = self.call(Kind.SYNC, member_id, generation, instance=instance)
         call.assigned = assigned
         return call
 

@@ -33,8 +33,8 @@ def test_seed_102_passes_with_a_session_lost_between_join_group_and_sync_group()
     """A session of seed 102 is lost between a leader's JoinGroup and its SyncGroup: the generation number is used
     again."""
     process = start(102, "1")
-    told, _ = process.communicate(timeout=100)
-    assert process.returncode == 0, told
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, output
 
 
 def test_every_plan_has_faults_that_end_a_life() -> None:
@@ -51,6 +51,6 @@ def test_most_plans_have_groups_in_both_view_modes() -> None:
 
 def test_a_failure_names_the_seed_and_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     report("python -m kafkawire.tests.simulation", Result(7, 300, 3, 4, "", (Anomaly("lost write", "orders-0"),)))
-    told = capsys.readouterr().out
-    assert "python -m kafkawire.tests.simulation --seed 7" in told
-    assert "lost write: orders-0" in told
+    output = capsys.readouterr().out
+    assert "python -m kafkawire.tests.simulation --seed 7" in output
+    assert "lost write: orders-0" in output

@@ -10,14 +10,14 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from engine.batches.batch import Record, build_batch
-from engine.files.simulated_disk import SimulatedFileSystem
+from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tier import CopiedSegment, SegmentFacts
 from kafkawire.tests.simulation.plan import plan
 from kafkawire.tests.simulation.tier_checker import TieredLog, check_bucket
-from kafkawire.tests.simulation.tier_plan import FIRST_WITH_TIER, Weather, has_tier, plan_tier
+from kafkawire.tests.simulation.tier_plan import FIRST_WITH_TIER, StoreState, has_tier, plan_tier
 from kafkawire.tests.simulation.transaction_plan import plan_transactions
 from tiering.manifest.codec import encode_manifest, encode_page
-from tiering.manifest.manifest import Doomed, Entry, Intent, Manifest
+from tiering.manifest.manifest import Doomed, Intent, Manifest, SegmentEntry
 from tiering.names import Place
 from tiering.segment_object import make_object
 
@@ -35,14 +35,14 @@ def batch(offset: int, epoch: int) -> bytes:
     return bytes(made)
 
 
-def segment(base: int, end: int) -> tuple[Entry, bytes]:
+def segment(base: int, end: int) -> tuple[SegmentEntry, bytes]:
     data = b"".join(batch(offset, 2 if offset >= 5 else 0) for offset in range(base, end))
     file = SimulatedFileSystem().open("/segment", create=True)
     file.write_at([data], 0)
     facts = SegmentFacts(base, end, len(data), end - base, 1000 + base, 999 + end, 0, bytes(16), has_aborted=False)
     made = make_object(CopiedSegment(facts, file, crc32c(data), b"footer", b"", b"", EPOCHS, b""))
     content = b"".join(made.content.slices())
-    entry = Entry(
+    entry = SegmentEntry(
         base=base,
         end=end,
         generation=0,
@@ -155,5 +155,5 @@ def test_many_plans_have_a_tier_in_all_weathers_and_others_are_as_they_were() ->
     tiers = [one for one in plans.values() if one.is_on]
     assert [seed for seed, one in plans.items() if one.is_on] == [seed for seed in plans if has_tier(seed)]
     assert len(tiers) == 100
-    assert {weather for one in tiers for weather in one.weathers} == set(Weather)
+    assert {state for one in tiers for state in one.store_states} == set(StoreState)
     assert sum(not one.topics for one in tiers) < 5  # where all are compacted

@@ -13,13 +13,13 @@ from kafkawire.tests.simulation.transaction_history import (
     NO_EPOCH,
     Fate,
     PlainCommit,
-    Seen,
+    ReadRecord,
     StableOffset,
     StableRead,
     Transaction,
     TransactionHistory,
     Value,
-    Written,
+    WrittenRecord,
 )
 
 HERE, THERE, COMPACTED = Target("t", 0), Target("t", 1), Target("c", 0)
@@ -30,12 +30,12 @@ def transaction(
     number: int, fate: Fate, *targets: Target, completed: int = 10, has_offset: bool = False
 ) -> Transaction:
     """A transaction with an acknowledged record in each of the targets."""
-    written = [Written(target, (number, count), 0, is_acked=True) for count, target in enumerate(targets)]
+    written = [WrittenRecord(target, (number, count), 0, is_acked=True) for count, target in enumerate(targets)]
     return Transaction(number, "x", GROUP, fate, completed, has_offset, written)
 
 
 def read(target: Target, *values: Value, first: int = 0, end: int = 100, invoked: int = 20) -> StableRead:
-    records = tuple(Seen(first + number, value, 0) for number, value in enumerate(values))
+    records = tuple(ReadRecord(first + number, value, 0) for number, value in enumerate(values))
     return StableRead(target, first, invoked, invoked + 1, end, end, records, first + len(values))
 
 
@@ -51,8 +51,8 @@ def sound() -> TransactionHistory:
         reads=[read(HERE, (1, 0), (3, 0)), read(HERE, (1, 0), (3, 0), invoked=40)],
         offsets=[StableOffset(GROUP, 5, 6, -1), StableOffset(GROUP, 20, 21, 3), StableOffset(GROUP, 40, 41, 4)],
         final={
-            HERE: [Seen(0, (1, 0), 0), Seen(1, (3, 0), 0)],
-            THERE: [Seen(0, (1, 1), 0), Seen(1, (3, 1), 0)],
+            HERE: [ReadRecord(0, (1, 0), 0), ReadRecord(1, (3, 0), 0)],
+            THERE: [ReadRecord(0, (1, 1), 0), ReadRecord(1, (3, 1), 0)],
         },
     )
 
@@ -102,13 +102,13 @@ def lost(history: TransactionHistory) -> None:
 
 
 def doubled(history: TransactionHistory) -> None:
-    history.final[HERE].append(Seen(9, (1, 0), 0))
+    history.final[HERE].append(ReadRecord(9, (1, 0), 0))
 
 
 def some_of_a_transaction(history: TransactionHistory) -> None:
     """A transaction with two records in a partition, and a reader that went past both and got only one."""
-    history.transactions[0].written.append(Written(HERE, (1, 2), 0, is_acked=True))
-    history.final[HERE][1:1] = [Seen(1, (1, 2), 0)]
+    history.transactions[0].written.append(WrittenRecord(HERE, (1, 2), 0, is_acked=True))
+    history.final[HERE][1:1] = [ReadRecord(1, (1, 2), 0)]
     history.final[HERE][2].offset = 2
     history.reads[:] = [replace(read(HERE, (1, 0)), next_offset=2)]
 
@@ -120,7 +120,7 @@ def taken_back(history: TransactionHistory) -> None:
 
 def reordered(history: TransactionHistory) -> None:
     history.reads.clear()
-    history.final[HERE] = [Seen(0, (3, 0), 0), Seen(1, (1, 0), 0)]
+    history.final[HERE] = [ReadRecord(0, (3, 0), 0), ReadRecord(1, (1, 0), 0)]
 
 
 def offset_lost(history: TransactionHistory) -> None:
@@ -182,7 +182,7 @@ def test_reads_that_overlap_say_nothing_of_each_other() -> None:
     assert check_transactions(history) == []
 
 
-def compacted(*records: Seen) -> TransactionHistory:
+def compacted(*records: ReadRecord) -> TransactionHistory:
     """Two committed transactions and an aborted one, all with one key."""
     return TransactionHistory(
         transactions=[
@@ -197,9 +197,9 @@ def compacted(*records: Seen) -> TransactionHistory:
 
 
 def test_compacted_record_gives_way_only_to_a_later_record_of_its_key() -> None:
-    assert check_transactions(compacted(Seen(0, (1, 0), 0), Seen(1, (2, 0), 0))) == []
-    assert check_transactions(compacted(Seen(1, (2, 0), 0))) == []
-    assert kinds(compacted(Seen(0, (1, 0), 0))) == {"lost key"}
+    assert check_transactions(compacted(ReadRecord(0, (1, 0), 0), ReadRecord(1, (2, 0), 0))) == []
+    assert check_transactions(compacted(ReadRecord(1, (2, 0), 0))) == []
+    assert kinds(compacted(ReadRecord(0, (1, 0), 0))) == {"lost key"}
     assert kinds(compacted()) == {"lost key"}
 
 

@@ -38,7 +38,7 @@ class Leader:
     def disconnect(self, connection: object) -> None:
         """There is nothing to close."""
 
-    async def send_beginning(self, request: ProduceRequest, version: int, rng: Random) -> None:
+    async def send_prefix(self, request: ProduceRequest, version: int, rng: Random) -> None:
         """Send no complete request."""
 
     async def send(self, request: ProduceRequest, version: int) -> None:

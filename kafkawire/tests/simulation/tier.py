@@ -20,7 +20,7 @@ from kafkawire.tests.simulation.transaction_history import TransactionHistory
 from tiering import names
 from tiering.stores.memory import MemoryStore
 
-LOOK_INTERVAL_S = 0.2
+CHECK_INTERVAL_S = 0.2
 SETTLE_WITHIN_S = 200.0
 
 
@@ -43,13 +43,13 @@ class Tier:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._store.run)
             while not self.shared.is_over:
-                self._look()
-                await trio.sleep(LOOK_INTERVAL_S)
+                self._check()
+                await trio.sleep(CHECK_INTERVAL_S)
 
     def heal(self) -> None:
         self._store.heal()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Check that no log loses files before they are copied, and that no log dir goes offline because of the
         store."""
         troubles, objects = self.shared.history.troubles, self._objects()
@@ -81,17 +81,17 @@ class Tier:
 
     # The final check
 
-    async def settle(self) -> None:
+    async def wait_until_done(self) -> None:
         """Wait until the broker has finished its work on the tier, and no request is under way."""
         if not self.plan.is_on:
             return
         with trio.move_on_after(SETTLE_WITHIN_S) as waited:
-            while left := list(self._left_to_do()):
+            while remaining := list(self._remaining_work()):
                 await trio.sleep(1.0)
         if waited.cancelled_caught:
-            self.shared.history.troubles.append(f"the tier does not come to rest: {left}")
+            self.shared.history.troubles.append(f"the tier does not come to rest: {remaining}")
 
-    def _left_to_do(self) -> Iterator[str]:
+    def _remaining_work(self) -> Iterator[str]:
         objects, broker = self._objects(), self.lives.broker
         assert broker is not None
         yield from (f"{one.partition.topic} is to be copied" for one in broker.store.tierable() if _is_behind(one))

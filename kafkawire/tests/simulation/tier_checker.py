@@ -26,7 +26,7 @@ from kafkawire.tests.simulation.checker import Anomaly
 from kafkawire.tests.simulation.history import Value
 from tiering.errors import TierError
 from tiering.manifest.codec import decode_manifest, decode_page
-from tiering.manifest.manifest import Entry, Manifest
+from tiering.manifest.manifest import Manifest, SegmentEntry
 from tiering.names import Place
 from tiering.segment_object import read_trailer
 
@@ -74,14 +74,14 @@ def newest(objects: Objects, place: Place) -> Manifest:
     return decode_manifest(objects[max(keys)], max(keys)) if keys else NOTHING
 
 
-def _entries(objects: Objects, place: Place, manifest: Manifest) -> list[Entry]:
+def _entries(objects: Objects, place: Place, manifest: Manifest) -> list[SegmentEntry]:
     """Raises TierError, KeyError."""
     pages = [(place.page(one), one) for one in manifest.pages]
     paged = [entry for key, page in pages for entry in decode_page(objects[key], page, key)]
     return [*paged, *manifest.entries]
 
 
-def _known(objects: Objects, place: Place, manifest: Manifest, entries: Sequence[Entry]) -> set[str]:
+def _known(objects: Objects, place: Place, manifest: Manifest, entries: Sequence[SegmentEntry]) -> set[str]:
     """All keys that may be there. A page that no manifest names belongs to a version that lost against another
     writer."""
     known = {place.segment(one) for one in entries} | {place.page(one) for one in manifest.pages}
@@ -101,7 +101,7 @@ def uncovered(log: TieredLog, manifest: Manifest) -> Iterator[Anomaly]:
             yield Anomaly("not copied", f"{log.name}: {missing}")
 
 
-def _places(log: TieredLog, manifest: Manifest, entries: Sequence[Entry]) -> Iterator[Anomaly]:
+def _places(log: TieredLog, manifest: Manifest, entries: Sequence[SegmentEntry]) -> Iterator[Anomaly]:
     """Segments that do not continue each other, or differ from the range that the broker believes to be copied."""
     for before, behind in pairwise(entries):
         if before.end != behind.base:
@@ -115,7 +115,7 @@ def _places(log: TieredLog, manifest: Manifest, entries: Sequence[Entry]) -> Ite
         yield Anomaly("not deleted", log.place.doomed(doomed))
 
 
-def _object(objects: Objects, log: TieredLog, manifest: Manifest, entry: Entry) -> Iterator[Anomaly]:
+def _object(objects: Objects, log: TieredLog, manifest: Manifest, entry: SegmentEntry) -> Iterator[Anomaly]:
     """Objects that are missing, differ from their entry, or lack the records of consumers."""
     key = log.place.segment(entry)
     data = objects.get(key)
@@ -139,7 +139,7 @@ def _object(objects: Objects, log: TieredLog, manifest: Manifest, entry: Entry) 
     yield from _records(log, entry, found)
 
 
-def _records(log: TieredLog, entry: Entry, found: Mapping[int, Value]) -> Iterator[Anomaly]:
+def _records(log: TieredLog, entry: SegmentEntry, found: Mapping[int, Value]) -> Iterator[Anomaly]:
     if log.records is None:
         return
     start = min(log.records, default=entry.end)

@@ -18,7 +18,7 @@ ROOT = "lake/"
 PROPERTIES = {"remote.log.storage.system.enable": "true", "tier.store": f"s3://bucket/{ROOT}"}
 
 
-class Weather(Enum):
+class StoreState(Enum):
     """The state of a store for a while."""
 
     FINE = "healthy"
@@ -28,13 +28,13 @@ class Weather(Enum):
 
 @dataclass(frozen=True)
 class TierPlan:
-    """`topics`: additional configs by topic. `weathers`: the states of the store to choose from, one after the
+    """`topics`: additional configs by topic. `store_states`: the states of the store to choose from, one after the
     other."""
 
     is_on: bool = False
     properties: dict[str, str] = field(default_factory=dict)
     topics: dict[str, dict[str, str]] = field(default_factory=dict)
-    weathers: tuple[Weather, ...] = (Weather.FINE,)
+    store_states: tuple[StoreState, ...] = (StoreState.FINE,)
     fault_rate: float = 0.0  # of the requests, when it is flaky
     loses_indexes: float = 0.0  # the probability that the next start finds no index
     has_files: bool = False  # whether its objects are files, which are read in place
@@ -75,7 +75,7 @@ def plan_tier(seed: int, topics: Sequence[TopicPlan]) -> TierPlan:
         is_on=True,
         properties=properties,
         topics={one.name: _configs(rng, one) for one in chosen or plain[:1]},
-        weathers=rng.choice(((Weather.FINE, Weather.FLAKY), (Weather.FLAKY,), tuple(Weather))),
+        store_states=rng.choice(((StoreState.FINE, StoreState.FLAKY), (StoreState.FLAKY,), tuple(StoreState))),
         fault_rate=rng.choice((0.05, 0.2, 0.4)),
         loses_indexes=rng.choice((0.0, 0.2, 0.5)),
         has_files=rng.random() < 0.5,

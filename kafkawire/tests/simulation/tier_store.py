@@ -13,7 +13,7 @@ import trio
 
 from kafkawire.tests.simulation.history import UNANSWERED
 from kafkawire.tests.simulation.shared import Shared
-from kafkawire.tests.simulation.tier_plan import ROOT, TierPlan, Weather
+from kafkawire.tests.simulation.tier_plan import ROOT, StoreState, TierPlan
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
 
 LATE_MAX_S = 20.0
@@ -39,7 +39,7 @@ class TierStore:
     plan: TierPlan
     shared: Shared
     store: MemoryStore
-    weather: Weather = Weather.FINE
+    state: StoreState = StoreState.FINE
     _rng: Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class TierStore:
         """Change the state from time to time, until the load is over."""
         rng = self.shared.rng("weather")
         while not self.shared.is_over:
-            self.weather = rng.choice(self.plan.weathers)
+            self.state = rng.choice(self.plan.store_states)
             await trio.sleep(rng.choice((0.3, 1.0, 3.0)) * rng.uniform(0.5, 1.5))
 
     def heal(self) -> None:
@@ -74,10 +74,10 @@ class TierStore:
 
     def _drawn(self, operation: Operation, key: str) -> Fault:
         rng = self._rng
-        if self.weather is Weather.AWAY:
+        if self.state is StoreState.AWAY:
             return Fault(wait_s=rng.choice((0.001, 0.2, 2.0)), is_lost=True)
         wait_s = rng.uniform(0.001, 0.02)
-        if self.weather is Weather.FINE or rng.random() >= self.plan.fault_rate:
+        if self.state is StoreState.FINE or rng.random() >= self.plan.fault_rate:
             return Fault(wait_s=wait_s)
         return self._of_kind(rng.choice(_KINDS[operation]), wait_s * rng.choice((1, 1, 20)), key)
 

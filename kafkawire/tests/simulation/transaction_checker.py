@@ -18,12 +18,12 @@ from kafkawire.tests.simulation.transaction_history import (
     NO_EPOCH,
     NO_OFFSET,
     Fate,
-    Seen,
+    ReadRecord,
     StableOffset,
     Transaction,
     TransactionHistory,
     Value,
-    Written,
+    WrittenRecord,
 )
 
 
@@ -101,16 +101,16 @@ def _stable_ends(history: TransactionHistory) -> Iterator[Anomaly]:
         if read.epoch == NO_EPOCH:
             continue
         events += [(read.invoked, 1, number), (read.completed, 0, number)]
-    told: Counter[tuple[Target, int]] = Counter()
+    stable_ends: Counter[tuple[Target, int]] = Counter()
     floors: dict[int, int] = {}
     for _, is_invocation, number in sorted(events):
         read = history.reads[number]
         if is_invocation:
-            floors[number] = told[read.target, read.epoch]
+            floors[number] = stable_ends[read.target, read.epoch]
             continue
         if read.stable_end < floors[number]:
             yield Anomaly("stable end went back", f"{read.target}: {read.stable_end} after {floors[number]}")
-        told[read.target, read.epoch] = max(told[read.target, read.epoch], read.stable_end)
+        stable_ends[read.target, read.epoch] = max(stable_ends[read.target, read.epoch], read.stable_end)
 
 
 def _final(history: TransactionHistory) -> Iterator[Anomaly]:
@@ -136,7 +136,7 @@ def _final(history: TransactionHistory) -> Iterator[Anomaly]:
             yield Anomaly(f"{kind} transaction", f"{one.number} of {one.transactional_id}: {missing}")
 
 
-def _newest_of_keys(history: TransactionHistory, target: Target, records: list[Seen]) -> Iterator[Anomaly]:
+def _newest_of_keys(history: TransactionHistory, target: Target, records: list[ReadRecord]) -> Iterator[Anomaly]:
     """Committed records that the cleaner removed without a later committed record of their key.
 
     The order of two records is known if one producer wrote both, by their numbers, or by the offsets in reads.
@@ -151,7 +151,7 @@ def _newest_of_keys(history: TransactionHistory, target: Target, records: list[S
                 yield Anomaly("lost key", f"{target}: {written.value} of key {written.key}")
 
 
-def _is_covered(written: Written, seen_at: dict[tuple[int, int], int], newest: dict[int, int]) -> bool:
+def _is_covered(written: WrittenRecord, seen_at: dict[tuple[int, int], int], newest: dict[int, int]) -> bool:
     offset = seen_at.get(written.value)
     if offset is None:  # it was gone before the first read: a later record must be there
         return written.key in newest
@@ -168,18 +168,18 @@ def _offsets(history: TransactionHistory) -> Iterator[Anomaly]:
     for commit in history.plain_commits:
         effective[commit.group].append((commit.completed, commit.number))
     plain = {commit.number for commit in history.plain_commits}
-    for told in history.offsets:
-        least = max((number for known, number in effective[told.group] if known < told.invoked), default=NO_OFFSET)
-        yield from _judge(told, least, fates, plain)
+    for reply in history.offsets:
+        least = max((number for known, number in effective[reply.group] if known < reply.invoked), default=NO_OFFSET)
+        yield from _judge(reply, least, fates, plain)
 
 
-def _judge(told: StableOffset, least: int, fates: dict[int, Transaction], plain: set[int]) -> Iterator[Anomaly]:
-    if told.number < least:
-        yield Anomaly("offset lost", f"{told.group} is told {told.number}, {least} was committed")
-    if told.number == NO_OFFSET or told.number in plain:
+def _judge(reply: StableOffset, least: int, fates: dict[int, Transaction], plain: set[int]) -> Iterator[Anomaly]:
+    if reply.number < least:
+        yield Anomaly("offset lost", f"{reply.group} is told {reply.number}, {least} was committed")
+    if reply.number == NO_OFFSET or reply.number in plain:
         return
-    one = fates.get(told.number)
-    if one is None or one.group != told.group or not one.has_offset:
-        yield Anomaly("invented offset", f"{told.group} is told {told.number}")
+    one = fates.get(reply.number)
+    if one is None or one.group != reply.group or not one.has_offset:
+        yield Anomaly("invented offset", f"{reply.group} is told {reply.number}")
     elif one.fate is Fate.ABORTED:
-        yield Anomaly("offset of an aborted transaction", f"{told.group} is told {told.number}")
+        yield Anomaly("offset of an aborted transaction", f"{reply.group} is told {reply.number}")

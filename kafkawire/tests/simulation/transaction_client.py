@@ -33,7 +33,13 @@ from kafkawire.tests.simulation.late_requests import LateRequests
 from kafkawire.tests.simulation.network import LOST, Connection
 from kafkawire.tests.simulation.plan import Target
 from kafkawire.tests.simulation.shared import Shared
-from kafkawire.tests.simulation.transaction_history import Fate, PlainCommit, Transaction, TransactionHistory, Written
+from kafkawire.tests.simulation.transaction_history import (
+    Fate,
+    PlainCommit,
+    Transaction,
+    TransactionHistory,
+    WrittenRecord,
+)
 from kafkawire.tests.simulation.transaction_plan import KEYS, TransactionsPlan, TransactorPlan
 from kafkawire.wire.message import Message
 
@@ -65,7 +71,7 @@ class Fenced(Exception):
     """Another producer has the id now, or the transaction took too long."""
 
 
-class GivenUp(Exception):
+class ProducerDied(Exception):
     """The process has died."""
 
 
@@ -80,7 +86,7 @@ def code_in(answer: Any) -> int:
 
 
 @dataclass
-class Asking:
+class RetryingClient:
     """A client that repeats a request until it gets a reply."""
 
     name: str
@@ -137,12 +143,12 @@ class Asking:
             self.shared.network.disconnect(self._connection)
             self._connection = None
 
-    def trouble(self, what: str) -> None:
+    def report_trouble(self, what: str) -> None:
         self.shared.history.troubles.append(f"{self.name}: {what}")
 
 
 @dataclass
-class Transactor(Asking):
+class Transactor(RetryingClient):
     """A transactional producer: one process after the other, until the run is over."""
 
     plan: TransactorPlan
@@ -162,7 +168,7 @@ class Transactor(Asking):
             self._sequences.clear()
             try:
                 await self._live()
-            except (Fenced, GivenUp):
+            except (Fenced, ProducerDied):
                 self.hang_up()
 
     @property
@@ -176,7 +182,7 @@ class Transactor(Asking):
         return self.rng.random() < 0.5  # else the request arrives twice
 
     async def _live(self) -> None:
-        """A producer process: it initialises, and writes until it dies. Raises Fenced, GivenUp."""
+        """A producer process: it initialises, and writes until it dies. Raises Fenced, ProducerDied."""
         for kind, key in ((GROUP, self.plan.group), (TRANSACTIONAL_ID, self.plan.transactional_id)):
             await self.ask(FindCoordinatorRequest(key=key, key_type=kind), 3)
         self.was_lost = False
@@ -195,16 +201,18 @@ class Transactor(Asking):
         self._fresh_until_s = 0.0
         if code in FENCED:
             if was_fresh and not self.plan.has_twin and not self.had_to_repeat:
-                self.trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}, with nothing open")
+                self.report_trouble(
+                    f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}, with nothing open"
+                )
             raise Fenced
         if code and code not in others:
-            self.trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}")
-            raise GivenUp
+            self.report_trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}")
+            raise ProducerDied
         return answer
 
     def _may_die(self) -> None:
         if self.rng.random() < 0.04:
-            raise GivenUp
+            raise ProducerDied
 
     async def _transact(self) -> None:
         number = self.history.next_number()
@@ -224,10 +232,10 @@ class Transactor(Asking):
             await trio.sleep(self.plan.timeout_ms / 1000 * self.rng.uniform(0.5, 2.0))
         self._may_die()
         if not self._is_second and self._more.random() < 0.1:
-            await self._give_up_a_write(one, self._more.choice(targets))
+            await self._abandon_a_write(one, self._more.choice(targets))
         await self._end(one, is_commit=self.rng.random() < 0.6)
         if self._is_second and self._more.random() < 0.1:
-            await self._end_nothing()
+            await self._end_empty_transaction()
 
     async def _add(self, targets: list[Target]) -> None:
         topics = [AddPartitionsToTxnTopic(name=topic, partitions=[number]) for topic, number in targets]
@@ -241,18 +249,18 @@ class Transactor(Asking):
         self._expect(await self.ask(request, self.rng.choice((0, 2, 3))), "AddPartitionsToTxn")
 
     async def _write(self, one: Transaction, target: Target, count: int) -> None:
-        written, request = self._written(one, target, count, self.rng)
-        self._expect_written(written, await self.ask(request, 12 if self._is_second else self.rng.choice((3, 9, 11))))
+        written, request = self._next_record(one, target, count, self.rng)
+        self._expect_append(written, await self.ask(request, 12 if self._is_second else self.rng.choice((3, 9, 11))))
 
     async def _write_at_once(self, one: Transaction, target: Target) -> None:
         """Write as many batches as a client has in flight (named case 5)."""
         numbers = range(FIRST_AT_ONCE, FIRST_AT_ONCE + self._more.randint(2, 5))
-        both = [self._written(one, target, number, self._more) for number in numbers]
+        both = [self._next_record(one, target, number, self._more) for number in numbers]
         answers = await self.ask_all([request for _, request in both], 12 if self._is_second else 11)
         for (written, _), answer in zip(both, answers, strict=True):
-            self._expect_written(written, answer)
+            self._expect_append(written, answer)
 
-    def _expect_written(self, written: Written, answer: Any) -> None:
+    def _expect_append(self, written: WrittenRecord, answer: Any) -> None:
         """Note the outcome of a batch. A second producer with the same id may have aborted between the verification of
         the batch and its append, as in Kafka."""
         others = (TIMED_OUT,) if self._is_second and self.plan.has_twin else ()
@@ -260,24 +268,26 @@ class Transactor(Asking):
             raise Fenced
         written.is_acked = True
 
-    async def _give_up_a_write(self, one: Transaction, target: Target) -> NoReturn:
+    async def _abandon_a_write(self, one: Transaction, target: Target) -> NoReturn:
         """Stop waiting for a batch, abort, and initialise again; the batch may arrive at any time (KIP-890)."""
-        _, request = self._written(one, target, GIVEN_UP, self._more)
+        _, request = self._next_record(one, target, GIVEN_UP, self._more)
         self.late.send(request, 11, self._more)
         await self._end(one, is_commit=False)
         await trio.sleep(self._more.uniform(0.0, 0.5))
-        raise GivenUp
+        raise ProducerDied
 
-    async def _end_nothing(self) -> None:
+    async def _end_empty_transaction(self) -> None:
         """Abort an empty transaction. This is a real abort, and may come while the markers of the previous one are
         under way (named case 9)."""
         answer = self._expect(await self.ask(EndTxnRequest(**self._named(), committed=False), 5), "EndTxn of nothing")
         self._begin_epoch(answer)
 
-    def _written(self, one: Transaction, target: Target, count: int, rng: Random) -> tuple[Written, ProduceRequest]:
+    def _next_record(
+        self, one: Transaction, target: Target, count: int, rng: Random
+    ) -> tuple[WrittenRecord, ProduceRequest]:
         """The next record, and its Produce request."""
         key = rng.randrange(KEYS)
-        written = Written(target, (one.number, count), key)
+        written = WrittenRecord(target, (one.number, count), key)
         one.written.append(written)
         value = f"{one.number}:{count}:{'x' * rng.choice((1, 1, 300))}"
         sequence = self._sequences.get(target, 0)
@@ -325,7 +335,7 @@ class Transactor(Asking):
         self._expect(await self.ask(request, 8), "OffsetCommit")
         commit.completed = self.shared.history.tick()
         if self.was_lost:  # an earlier attempt may yet arrive
-            raise GivenUp
+            raise ProducerDied
 
     def _named(self) -> dict[str, Any]:
         producer_id, epoch = self._identity
@@ -354,8 +364,8 @@ class Transactor(Asking):
             one.completed = self.shared.history.tick()
         self.shared.history.note(self.name, one.number, one.fate.value)
 
-    def _begin_epoch(self, ended: Any) -> None:
+    def _begin_epoch(self, answer: Any) -> None:
         """Take the new identity from the reply to the previous EndTxn."""
-        self._identity = (ended.producer_id, ended.producer_epoch)
+        self._identity = (answer.producer_id, answer.producer_epoch)
         self._sequences.clear()
         self._fresh_until_s, self.had_to_repeat = trio.current_time() + self.plan.timeout_ms / 1000, False

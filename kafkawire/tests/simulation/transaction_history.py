@@ -26,7 +26,7 @@ class Fate(Enum):
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenRecord:
     """A record that is in the log, certainly or perhaps."""
 
     target: Target
@@ -45,7 +45,7 @@ class Transaction:
     fate: Fate = Fate.ABORTED
     completed: int = UNANSWERED  # when it was known to be committed
     has_offset: bool = False
-    written: list[Written] = field(default_factory=list)
+    written: list[WrittenRecord] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class PlainCommit:
 
 
 @dataclass(slots=True)
-class Seen:
+class ReadRecord:
     """A record in a read of committed data."""
 
     offset: int
@@ -76,7 +76,7 @@ class StableRead:
     completed: int
     stable_end: int
     high_watermark: int
-    records: tuple[Seen, ...]
+    records: tuple[ReadRecord, ...]
     next_offset: int
     epoch: int = 0  # the leader epoch of the answering broker, among several brokers; -1: none
 
@@ -99,7 +99,7 @@ class TransactionHistory:
     plain_commits: list[PlainCommit] = field(default_factory=list)
     reads: list[StableRead] = field(default_factory=list)
     offsets: list[StableOffset] = field(default_factory=list)
-    final: dict[Target, list[Seen]] = field(default_factory=dict)
+    final: dict[Target, list[ReadRecord]] = field(default_factory=dict)
     compacted: frozenset[Target] = frozenset()
     numbers: int = 0
 

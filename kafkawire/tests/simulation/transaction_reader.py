@@ -20,8 +20,8 @@ from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.plan import Target
-from kafkawire.tests.simulation.transaction_client import Asking
-from kafkawire.tests.simulation.transaction_history import NO_OFFSET, Seen, StableOffset, StableRead
+from kafkawire.tests.simulation.transaction_client import RetryingClient
+from kafkawire.tests.simulation.transaction_history import NO_OFFSET, ReadRecord, StableOffset, StableRead
 from kafkawire.tests.simulation.transaction_plan import TransactionsPlan
 
 READ_COMMITTED = 1
@@ -31,7 +31,9 @@ PAUSE_S = 0.15
 OFFSET_FETCH_VERSION = 7  # the first with require_stable
 
 
-def committed_records(data: memoryview, aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[BatchHeader, list[Seen]]]:
+def committed_records(
+    data: memoryview, aborted: Sequence[tuple[int, int]]
+) -> Iterator[tuple[BatchHeader, list[ReadRecord]]]:
     """Each complete batch with the records that a consumer takes from it. `aborted`: producer ids and first offsets.
 
     It follows CompletedFetch.nextFetchedRecord of Kafka's consumer.
@@ -57,16 +59,16 @@ def committed_records(data: memoryview, aborted: Sequence[tuple[int, int]]) -> I
             yield header, list(_seen(header, body))
 
 
-def _seen(header: BatchHeader, body: memoryview) -> Iterator[Seen]:
+def _seen(header: BatchHeader, body: memoryview) -> Iterator[ReadRecord]:
     for record in walk_records(header, body):
         assert record.key is not None
         assert record.value is not None
         number, count, _ = record.value.split(b":", 2)
-        yield Seen(header.base_offset + record.offset_delta, (int(number), int(count)), int(record.key))
+        yield ReadRecord(header.base_offset + record.offset_delta, (int(number), int(count)), int(record.key))
 
 
 @dataclass
-class StableReader(Asking):
+class StableReader(RetryingClient):
     """A reader that follows all partitions, starts over now and then, and reads the offsets of all groups in
     between."""
 
@@ -101,7 +103,7 @@ class StableReader(Asking):
         row = answer.responses[0].partitions[0]
         if row.error_code:
             if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self.trouble(f"{offset} of {target} is not there any more")
+                self.report_trouble(f"{offset} of {target} is not there any more")
             return None
         found = self._found(target, offset, invoked, row)
         self._positions[target] = found.next_offset
@@ -111,7 +113,7 @@ class StableReader(Asking):
 
     def _found(self, target: Target, offset: int, invoked: int, row: Any) -> StableRead:
         aborted = [(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
-        records: list[Seen] = []
+        records: list[ReadRecord] = []
         next_offset = offset
         for header, some in committed_records(memoryview(row.records or b""), aborted):
             records += [one for one in some if one.offset >= offset]
@@ -147,10 +149,10 @@ class StableReader(Asking):
         self.history.offsets.append(StableOffset(group, invoked, completed, number))
         self.shared.history.note(self.name, group, number)
 
-    async def read_to_the_end(self, target: Target) -> list[Seen]:
+    async def read_to_the_end(self, target: Target) -> list[ReadRecord]:
         """All records, after the last transaction there has ended. Committed records stay, so none is read twice."""
         self._positions[target] = 0
-        records: list[Seen] = []
+        records: list[ReadRecord] = []
         while True:
             found = await self.read(target)
             if found is not None:

@@ -17,9 +17,9 @@ from zlib import crc32
 import trio
 
 from engine.files.filesystem import File
-from engine.files.simulated_disk import Fault, SimulatedFileSystem, begin_sync
-from engine.files.simulated_loss import Operation
 from engine.log_dirs.layout import INDEX
+from engine.testing.simulated_disk import Fault, SimulatedFileSystem, begin_sync
+from engine.testing.simulated_loss import Operation
 from kafkawire.adapters.tier import CACHE_DIRECTORY
 from kafkawire.deps import Deps
 from kafkawire.testing import MemoryDeps
@@ -68,7 +68,7 @@ class WatchedFileSystem(SimulatedFileSystem):
             self.was_hit = True
             self.has_lost_pages |= kind == "fdatasync"
             if kind == "write" and found.errno == errno.EIO:
-                self.loss_told(path)
+                self.loss_reported(path)
             if kind == "read":
                 self.on_unreadable(path)
             self.history.note("fault", kind, path, errno.errorcode[found.errno])
@@ -81,7 +81,7 @@ class WatchedFileSystem(SimulatedFileSystem):
                 self.unlink(f"{directory}/{name}")
             self.sync_dir(directory)
 
-    def loss_told(self, path: str) -> None:
+    def loss_reported(self, path: str) -> None:
         self.was_hit = True  # also by an error that the previous process did not get
         if f"/{INDEX}/" not in path and f"/{CACHE_DIRECTORY}/" not in path:
             self.on_failure(path)
@@ -93,7 +93,7 @@ class SimulatedPool:
     dead. A sync takes as long, beside other jobs: data that are written meanwhile are not durable by it."""
 
     delay_s: Callable[[], float]
-    jobs_begun: int = 0
+    jobs_started: int = 0
     jobs_waiting: int = 0
     _workers: dict[int, trio.Lock] = field(default_factory=dict)
     _shields: dict[int, trio.CancelScope] = field(default_factory=dict)
@@ -119,8 +119,8 @@ class SimulatedPool:
     @asynccontextmanager
     async def _waiting(self) -> AsyncIterator[None]:
         """A block that no cancellation ends, only the death of the broker."""
-        self.jobs_begun += 1
-        number = self.jobs_begun
+        self.jobs_started += 1
+        number = self.jobs_started
         self.jobs_waiting += 1
         try:
             with trio.CancelScope(shield=True) as shield:
@@ -153,9 +153,9 @@ class SimulatedWorld(MemoryDeps):
         self.filesystem = self.disk
         self.pool = SimulatedPool(self.speed.draw_s)
 
-    def surroundings(self) -> Deps:
+    def start_deps(self) -> Deps:
         self.pool = SimulatedPool(self.speed.draw_s)
-        return replace(super().surroundings(), pool=self.pool)
+        return replace(super().start_deps(), pool=self.pool)
 
     def lose_session(self) -> bool:
         """Expire the broker's metadata session. Return whether there was one."""

@@ -225,7 +225,7 @@ class Writer:
         for group in groups:
             request = self._request(group)
             if self._rng.random() < 0.01:
-                await connection.send_beginning(request, self._version, self._rng)
+                await connection.send_prefix(request, self._version, self._rng)
                 raise EOFError("cut in the middle of a frame")
             for batch in group:
                 batch.send.attempts += 1

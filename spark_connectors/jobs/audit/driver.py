@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
-from spark_connectors.jobs.audit.segments import Findings, SegmentAudit, What
+from spark_connectors.jobs.audit.segments import Findings, ProblemKind, SegmentAudit
 from spark_connectors.jobs.report import Report
 from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.spans import Span, joined
@@ -22,7 +22,7 @@ from spark_connectors.records.errors import MalformedBatch
 from spark_connectors.segments.access import catalogue_of
 from spark_connectors.segments.files import SegmentFile
 from spark_connectors.segments.object_trailer import decode_parts
-from spark_connectors.segments.objects import SegmentObject, unread_is_gone
+from spark_connectors.segments.objects import SegmentObject, store_errors_as_gone
 from spark_connectors.segments.plan import Part
 from spark_connectors.segments.reading import BATCH_MAX_BYTES, CHUNK_BYTES, SegmentBytes, SegmentGone
 from spark_connectors.segments.sealed import Catalogue, CatalogueUnavailable, Segment
@@ -53,7 +53,7 @@ class Task(Protocol):
     def size(self) -> int:
         """Number of offsets, for progress."""
 
-    def told(self) -> dict[str, object]:
+    def location(self) -> dict[str, object]:
         """The place that the task checks, as fields of a finding."""
 
     def run(self) -> Audited: ...
@@ -78,7 +78,7 @@ class SealedTask:
         """See Task."""
         return self.segment.end - self.segment.base
 
-    def told(self) -> dict[str, object]:
+    def location(self) -> dict[str, object]:
         """See Task."""
         where = {"file": self.segment.path} if self.segment.path is not None else {"object": self.segment.key}
         return {"segment": self.segment.base, **where}
@@ -96,9 +96,9 @@ class SealedTask:
         segment = self.segment
         aborted, positions = segment.aborted, segment.positions
         if segment.path is None:
-            behind = _behind_records(self._store(), segment, findings)
-            if behind is not None:
-                aborted, positions = behind.aborted, behind.positions
+            trailer = _checked_trailer(self._store(), segment, findings)
+            if trailer is not None:
+                aborted, positions = trailer.aborted, trailer.positions
         audit = SegmentAudit(segment, findings, aborted, positions, has_records=self.has_records)
         file = self._opened()
         try:
@@ -119,34 +119,34 @@ class SealedTask:
         return Store(self.store)
 
 
-class _Behind(NamedTuple):
+class _TrailerContent(NamedTuple):
     """Aborted transactions and index positions, as the trailer of an object has them."""
 
     aborted: tuple[tuple[int, int, int], ...]
     positions: tuple[tuple[int, int], ...]
 
 
-def _behind_records(store: Store, segment: Segment, findings: Findings) -> _Behind | None:
+def _checked_trailer(store: Store, segment: Segment, findings: Findings) -> _TrailerContent | None:
     """Check the trailer of an object. None: it cannot be decoded, which is noted. Raises SegmentGone."""
     key = str(segment.key)
-    with unread_is_gone(), store.open(key) as found:
+    with store_errors_as_gone(), store.open(key) as found:
         data = found.read_at(segment.size_bytes, max(found.size_bytes - segment.size_bytes, 0))
     try:
         footer, positions = decode_parts(data, key, segment.size_bytes, segment.digest)
     except ObjectDamaged as error:
-        findings.add(What.TRAILER, str(error), segment.size_bytes)
+        findings.add(ProblemKind.TRAILER, str(error), segment.size_bytes)
         return None
     digest = blake2b(bytes.fromhex(segment.digest) + data, digest_size=_KEY_DIGEST_BYTES).hexdigest()
     if not key.endswith(f"-{digest}"):
-        findings.add(What.TRAILER, f"its key lacks the digest of its content, {digest}", segment.size_bytes)
+        findings.add(ProblemKind.TRAILER, f"its key lacks the digest of its content, {digest}", segment.size_bytes)
     if footer.base != segment.base:
-        findings.add(What.TRAILER, f"its footer is of the segment at {footer.base}", segment.size_bytes)
+        findings.add(ProblemKind.TRAILER, f"its footer is of the segment at {footer.base}", segment.size_bytes)
     if segment.aborted is not None and sorted(segment.aborted) != sorted(footer.aborted):
-        findings.add(What.ABORTED, f"{footer.aborted} are in its footer, and {segment.aborted} are told")
+        findings.add(ProblemKind.ABORTED, f"{footer.aborted} are in its footer, and {segment.aborted} are told")
     missing = set(segment.positions) - set(positions)
     for offset, position in sorted(missing):
-        findings.add(What.POSITION, f"it is told, and not in its index, with offset {offset}", position, offset)
-    return _Behind(footer.aborted, positions)
+        findings.add(ProblemKind.POSITION, f"it is told, and not in its index, with offset {offset}", position, offset)
+    return _TrailerContent(footer.aborted, positions)
 
 
 def _read(audit: SegmentAudit, file: SegmentBytes, size_bytes: int) -> None:
@@ -180,7 +180,7 @@ class FetchTask:
         """See Task."""
         return self.wanted.size
 
-    def told(self) -> dict[str, object]:
+    def location(self) -> dict[str, object]:
         """See Task."""
         return {"fetched": [self.wanted.start, self.wanted.end]}
 
@@ -196,11 +196,11 @@ class FetchTask:
                 audit.add(piece.batches, piece.records)
                 reached = piece.batches[-1].next_offset
         except MalformedBatch as error:
-            findings.add(What.BATCH, str(error), offset=reached)
+            findings.add(ProblemKind.BATCH, str(error), offset=reached)
         except BrokerError as error:
             if error.code != ErrorCode.CORRUPT_MESSAGE:
                 raise
-            findings.add(What.BATCH, f"the broker says that it is damaged: {error}", offset=reached)
+            findings.add(ProblemKind.BATCH, f"the broker says that it is damaged: {error}", offset=reached)
         return Audited(findings, audit.batches, audit.records, audit.position)
 
 
@@ -232,14 +232,14 @@ def _run(tasks: Sequence[Task], report: Report, session: Session) -> list[tuple[
     done, size, records = 0, sum(one.size for one in tasks), 0
     for task, found in outcomes(session.workers, _audited, tasks):
         done, records = done + task.size, records + found.records
-        session.progress.tell("audited", done, size, records)
+        session.progress.update("audited", done, size, records)
         if found.gone is not None:
             gone.append((task, found.gone))
             continue
-        (name,) = task.told().keys() - {"segment"}
+        (name,) = task.location().keys() - {"segment"}
         report.add(**{f"{name}s" if name != "fetched" else name: 1})
         report.add(batches=found.batches, records=found.records, bytes=found.size_bytes)
-        _tell(task, found.findings, report)
+        _report_findings(task, found.findings, report)
     return gone
 
 
@@ -247,12 +247,12 @@ def _audited(task: Task) -> Audited:
     return task.run()
 
 
-def _tell(task: Task, findings: Findings, report: Report) -> None:
+def _report_findings(task: Task, findings: Findings, report: Report) -> None:
     for one in findings.kept:
         report.found(
-            kind=one.what,
+            kind=one.kind,
             partition=task.partition,
-            **task.told(),
+            **task.location(),
             position=one.position,
             offset=one.offset,
             detail=one.detail,
@@ -294,7 +294,7 @@ class _Planner:
             assert isinstance(task, SealedTask), "a fetched task cannot be gone"
             span = Span(task.partition, max(task.segment.base, starts.get(task.partition, 0)), task.segment.end)
             if span.size > 0 and task in self._sealed(span):
-                self._report.found(kind="unreadable", partition=task.partition, **task.told(), detail=reason)
+                self._report.found(kind="unreadable", partition=task.partition, **task.location(), detail=reason)
             elif span.size > 0:
                 again.append(span)
         return list(joined(again))
@@ -322,12 +322,12 @@ class _Planner:
         options = self._log.options
         if not options.bootstrap:
             return []
-        whole = [
+        ranges = [
             OffsetRange(TopicPartition(self._log.topic, one.partition), self._log.topic_id, one.start, one.end, True)
             for one in spans
         ]
         most = options.max_records_per_partition or TASK_OFFSETS
-        return [FetchTask(options, one, self._has_records) for one in divided(whole, options.min_partitions, most)]
+        return [FetchTask(options, one, self._has_records) for one in divided(ranges, options.min_partitions, most)]
 
 
 def _without(span: Span, covered: Sequence[Span]) -> Iterator[Span]:

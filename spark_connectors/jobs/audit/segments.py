@@ -34,7 +34,7 @@ _DIGESTED_BYTES: Final = 21  # of each batch: docs/formats/footer.md
 _ANY_MS: Final = -(1 << 63)
 
 
-class What(StrEnum):
+class ProblemKind(StrEnum):
     """Kinds of problems."""
 
     BATCH = "batch"  # fails its CRC, or is no batch
@@ -51,7 +51,7 @@ class What(StrEnum):
 class Finding(NamedTuple):
     """A problem, with its position in the segment and its offset, if they are known."""
 
-    what: What
+    kind: ProblemKind
     detail: str
     position: int | None = None
     offset: int | None = None
@@ -64,9 +64,9 @@ class Findings:
     kept: list[Finding] = field(default_factory=list)
     left_out: int = 0
 
-    def add(self, what: What, detail: str, position: int | None = None, offset: int | None = None) -> None:
+    def add(self, kind: ProblemKind, detail: str, position: int | None = None, offset: int | None = None) -> None:
         if len(self.kept) < FINDINGS_MAX:
-            self.kept.append(Finding(what, detail, position, offset))
+            self.kept.append(Finding(kind, detail, position, offset))
         else:
             self.left_out += 1
 
@@ -91,7 +91,7 @@ class SegmentAudit:
         self.is_over = False
         self._segment = segment
         self._has_records = has_records
-        self._told = {position: offset for offset, position in positions}
+        self._expected_positions = {position: offset for offset, position in positions}
         self._next_offset = segment.base
         self._least_ms = segment.min_timestamp_ms if segment.min_timestamp_ms >= 0 else _ANY_MS
         self._digest = blake2b(digest_size=_DIGEST_SIZE_BYTES)
@@ -99,7 +99,7 @@ class SegmentAudit:
 
     def take(self, view: memoryview) -> int:
         """Check bytes from the position on. Returns the number of checked bytes; 0 if no batch is complete."""
-        begun = self.position
+        start = self.position
         try:
             batches = batches_of(view)
         except MalformedBatch:
@@ -108,21 +108,21 @@ class SegmentAudit:
             self.add(batches, view)
             if not batches and len(view) >= HEADER_SIZE_BYTES:
                 self._end_of(view, 0)
-        return self.position - begun
+        return self.position - start
 
     def finish(self) -> None:
         """Compare size, digest and counts after the last piece."""
         segment, note = self._segment, self.findings.add
         if self.position != segment.size_bytes:
-            left = segment.size_bytes - self.position
-            note(What.SIZE, f"behind the last batch there are {left} bytes that are none", self.position)
+            extra = segment.size_bytes - self.position
+            note(ProblemKind.SIZE, f"behind the last batch there are {extra} bytes that are none", self.position)
             return
         if self._digest.hexdigest() != segment.digest:
-            note(What.DIGEST, f"it is {self._digest.hexdigest()}, and {segment.digest} is told")
+            note(ProblemKind.DIGEST, f"it is {self._digest.hexdigest()}, and {segment.digest} is told")
         if self.records != segment.records != -1:
-            note(What.RECORDS, f"there are {self.records}, and {segment.records} are told")
-        for position, offset in sorted(self._told.items()):
-            note(What.POSITION, f"no batch begins there with offset {offset}", position, offset)
+            note(ProblemKind.RECORDS, f"there are {self.records}, and {segment.records} are told")
+        for position, offset in sorted(self._expected_positions.items()):
+            note(ProblemKind.POSITION, f"no batch begins there with offset {offset}", position, offset)
         if self._transactions is not None:
             self._transactions.finish(segment.end)
 
@@ -137,7 +137,9 @@ class SegmentAudit:
             try:
                 self.add(batches_of(part), part)
             except MalformedBatch as error:
-                self.findings.add(What.BATCH, str(error), self.position, int.from_bytes(part[:8], "big", signed=True))
+                self.findings.add(
+                    ProblemKind.BATCH, str(error), self.position, int.from_bytes(part[:8], "big", signed=True)
+                )
                 self._pass_over(part)
 
     def _end_of(self, view: memoryview, begin: int) -> int | None:
@@ -150,14 +152,14 @@ class SegmentAudit:
             and self.position + end - begin <= self._segment.size_bytes
         ):
             return end
-        self.findings.add(What.BATCH, "no batch begins there", self.position)
+        self.findings.add(ProblemKind.BATCH, "no batch begins there", self.position)
         self.is_over = True
         return None
 
     def _pass_over(self, part: memoryview) -> None:
         """Skip a wrong batch. Its header is used as far as necessary."""
         base_offset, _, _, _, _, _, last_delta, *_, records = struct.unpack_from(HEADER_FORMAT, part)
-        self._told.pop(self.position, None)
+        self._expected_positions.pop(self.position, None)
         self._digest.update(part[:_DIGESTED_BYTES])
         self.batches += 1
         self.records += max(records, 0)
@@ -166,50 +168,50 @@ class SegmentAudit:
 
     def add(self, batches: Sequence[Batch], view: memoryview) -> None:
         """Check the next batches, in bytes that begin at the position."""
-        begun = self.position
+        base = self.position
         for one in batches:
-            position = begun + one.position
+            position = base + one.position
             self._digest.update(view[one.position : one.position + _DIGESTED_BYTES])
-            if self._told.get(position) == one.base_offset:
-                del self._told[position]
+            if self._expected_positions.get(position) == one.base_offset:
+                del self._expected_positions[position]
             self._check(one, position)
             self._next_offset = one.next_offset
             self.records += one.records
         self.batches += len(batches)
-        self.position = begun + (batches[-1].end if batches else 0)
+        self.position = base + (batches[-1].end if batches else 0)
         if self._has_records:
-            self._check_records(batches, view, begun)
+            self._check_records(batches, view, base)
 
     def _check(self, one: Batch, position: int) -> None:
         segment, note = self._segment, self.findings.add
         if one.base_offset < self._next_offset or one.next_offset > segment.end:
             detail = f"it has offsets {one.base_offset} to {one.next_offset - 1}, where {self._next_offset} to "
-            note(What.OFFSETS, f"{detail}{segment.end - 1} may be", position, one.base_offset)
+            note(ProblemKind.OFFSETS, f"{detail}{segment.end - 1} may be", position, one.base_offset)
         if one.records and one.max_timestamp_ms > segment.max_timestamp_ms:
             note(
-                What.TIMES,
+                ProblemKind.TIMES,
                 f"{one.max_timestamp_ms} is later than {segment.max_timestamp_ms}",
                 position,
                 one.base_offset,
             )
         if one.records and one.is_log_append_time and one.max_timestamp_ms < self._least_ms:
             detail = f"{one.max_timestamp_ms} is earlier than {self._least_ms}"
-            note(What.TIMES, detail, position, one.base_offset)
+            note(ProblemKind.TIMES, detail, position, one.base_offset)
         if self._transactions is not None:
             self._transactions.add(one, position)
 
-    def _check_records(self, batches: Sequence[Batch], view: memoryview, begun: int) -> None:
+    def _check_records(self, batches: Sequence[Batch], view: memoryview, base: int) -> None:
         try:
             for group in groups_of(view, batches):
-                self._check_times(group, begun)
+                self._check_times(group, base)
         except MalformedBatch as error:
             if len(batches) > 1:
                 for one in batches:
-                    self._check_records([one], view, begun)
+                    self._check_records([one], view, base)
             else:
-                self.findings.add(What.BATCH, str(error), begun + batches[0].position, batches[0].base_offset)
+                self.findings.add(ProblemKind.BATCH, str(error), base + batches[0].position, batches[0].base_offset)
 
-    def _check_times(self, group: Group, begun: int) -> None:
+    def _check_times(self, group: Group, base: int) -> None:
         """Check the timestamps of records that producers have set."""
         times_ms = rows_of(group, with_headers=True).timestamps_ms
         firsts = np.cumsum(group.counts) - group.counts
@@ -217,10 +219,10 @@ class SegmentAudit:
         for one, last_ms, first_ms in zip(group.batches, latest_ms.tolist(), earliest_ms.tolist(), strict=True):
             if last_ms > one.max_timestamp_ms:
                 detail = f"a record has {last_ms}, and its batch says {one.max_timestamp_ms}"
-                self.findings.add(What.TIMES, detail, begun + one.position, one.base_offset)
+                self.findings.add(ProblemKind.TIMES, detail, base + one.position, one.base_offset)
             if first_ms < self._least_ms:
                 detail = f"a record has {first_ms}, earlier than {self._least_ms}"
-                self.findings.add(What.TIMES, detail, begun + one.position, one.base_offset)
+                self.findings.add(ProblemKind.TIMES, detail, base + one.position, one.base_offset)
 
 
 class _Transactions:
@@ -240,28 +242,33 @@ class _Transactions:
         if not one.is_control:
             self._open.setdefault(one.producer_id, (position, one.base_offset))
         else:
-            begun = self._open.pop(one.producer_id, None)
-            if begun is not None:
-                self._check(one, begun[1], position)
+            first_batch = self._open.pop(one.producer_id, None)
+            if first_batch is not None:
+                self._check(one, first_batch[1], position)
 
     def finish(self, end: int) -> None:
         """Check transactions without a marker. `end`: end offset of the segment."""
         for producer_id, (position, offset) in self._open.items():
-            for first, last in self._told(producer_id, offset):
+            for first, last in self._described(producer_id, offset):
                 if last < end:
                     detail = f"the transaction of producer {producer_id} from {first} on has no marker at {last}"
-                    self._findings.add(What.ABORTED, detail, position, offset)
+                    self._findings.add(ProblemKind.ABORTED, detail, position, offset)
 
     def _check(self, marker: Batch, first_written: int, position: int) -> None:
-        told = list(self._told(marker.producer_id, first_written))
-        whose = f"the transaction of producer {marker.producer_id} with offset {first_written}"
-        if marker.is_abort_marker and all(last != marker.base_offset for _, last in told):
-            self._findings.add(What.ABORTED, f"{whose} was aborted, and is not told", position, marker.base_offset)
-        if not marker.is_abort_marker and told:
+        described = list(self._described(marker.producer_id, first_written))
+        transaction = f"the transaction of producer {marker.producer_id} with offset {first_written}"
+        if marker.is_abort_marker and all(last != marker.base_offset for _, last in described):
             self._findings.add(
-                What.ABORTED, f"{whose} was committed, and is told as aborted", position, marker.base_offset
+                ProblemKind.ABORTED, f"{transaction} was aborted, and is not told", position, marker.base_offset
+            )
+        if not marker.is_abort_marker and described:
+            self._findings.add(
+                ProblemKind.ABORTED,
+                f"{transaction} was committed, and is told as aborted",
+                position,
+                marker.base_offset,
             )
 
-    def _told(self, producer_id: int, offset: int) -> Iterator[tuple[int, int]]:
+    def _described(self, producer_id: int, offset: int) -> Iterator[tuple[int, int]]:
         """First and last offset of the described transactions of the producer that contain the offset."""
         return ((first, last) for one, first, last in self._aborted if one == producer_id and first <= offset <= last)

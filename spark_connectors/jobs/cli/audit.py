@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from spark_connectors.jobs.audit.driver import audit
-from spark_connectors.jobs.cli.common import add_topic, asked_of, topic_options
+from spark_connectors.jobs.cli.common import add_topic, shown_arguments, topic_options
 from spark_connectors.jobs.report import Report
 from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.topic_log import TopicLog
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, session: Session) -> Report:
     """See Command."""
     options = topic_options(arguments)
-    report = Report(NAME, asked_of(arguments, records=arguments.records))
+    report = Report(NAME, shown_arguments(arguments, records=arguments.records))
     with TopicLog(options) as log:
         audit(log, report, session, has_records=arguments.records)
     return report

@@ -100,7 +100,7 @@ def table_of(text: str, arguments: argparse.Namespace) -> TableName:
     return table_name(text, dict(arguments.table_option))
 
 
-def asked_of(arguments: argparse.Namespace, **shown: Any) -> Mapping[str, Any]:
+def shown_arguments(arguments: argparse.Namespace, **shown: Any) -> Mapping[str, Any]:
     """Arguments for a report, without secrets: `shown`, the plain arguments, and options by name only."""
     plain = {"topic": arguments.topic, "bootstrap_server": arguments.bootstrap_server}
     options: Sequence[tuple[str, str]] = arguments.option

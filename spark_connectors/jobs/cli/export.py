@@ -10,14 +10,14 @@ from spark_connectors.jobs.cli.common import (
     Refused,
     add_table_options,
     add_topic,
-    asked_of,
+    shown_arguments,
     size_bytes,
     table_of,
     topic_options,
 )
 from spark_connectors.jobs.declared import DeclarationRefused, declared
 from spark_connectors.jobs.export.driver import Export, Target
-from spark_connectors.jobs.export.wanted import look_up
+from spark_connectors.jobs.export.wanted import plan_export
 from spark_connectors.jobs.report import Report
 from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.table_names import TableName
@@ -85,20 +85,22 @@ def run(arguments: argparse.Namespace, session: Session) -> Report:
     target = Target(
         job_of(arguments), form_of(arguments), name.opened(), None if dead_name is None else dead_name.opened()
     )
-    report = Report(NAME, asked_of(arguments, table=str(name), table_of_dead_letters=dead_name and str(dead_name)))
+    report = Report(
+        NAME, shown_arguments(arguments, table=str(name), table_of_dead_letters=dead_name and str(dead_name))
+    )
     (target.check if session.is_dry_run else target.create)()
-    wanted = look_up(options, starting, target.job, target.progress())
+    wanted = plan_export(options, starting, target.job, target.progress())
     report.add(offsets_to_export=wanted.offsets)
     if session.is_dry_run:
         return report
 
-    def tell(offsets: int, rows: int, *, is_last: bool = False) -> None:
-        session.progress.tell(NAME, offsets, wanted.offsets, rows, is_last=is_last)
+    def show_progress(offsets: int, rows: int, *, is_last: bool = False) -> None:
+        session.progress.update(NAME, offsets, wanted.offsets, rows, is_last=is_last)
 
-    job = Export(options, target, wanted, session.workers, file_bytes=arguments.file_size, tell=tell)
+    job = Export(options, target, wanted, session.workers, file_bytes=arguments.file_size, on_progress=show_progress)
     job.run()
     found = job.totals
-    tell(found.offsets, found.rows, is_last=True)
+    show_progress(found.offsets, found.rows, is_last=True)
     report.add(
         offsets=found.offsets,
         rows=found.rows,

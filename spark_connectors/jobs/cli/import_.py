@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from spark_connectors.jobs.cli.common import Refused, add_topic, asked_of, topic_options
-from spark_connectors.jobs.importing.job import Asked, Import
+from spark_connectors.jobs.cli.common import Refused, add_topic, shown_arguments, topic_options
+from spark_connectors.jobs.importing.job import Import, ImportRequest
 from spark_connectors.jobs.importing.topics import cluster_of
 from spark_connectors.jobs.report import Report
 from spark_connectors.jobs.session import Session
@@ -54,20 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, session: Session) -> Report:
     """See Command."""
-    asked = asked_of_words(arguments)
+    request = import_request(arguments)
     shown = {
         "from_bootstrap": arguments.from_bootstrap,
-        "to_topic": asked.to_topic,
-        "groups": list(asked.groups),
-        "offset_map": asked.map_path,
+        "to_topic": request.to_topic,
+        "groups": list(request.groups),
+        "offset_map": request.map_path,
     }
-    report = Report(NAME, asked_of(arguments, **shown))
-    with cluster_of(asked.source) as source, cluster_of(asked.target) as target:
-        Import(asked, source, target, session, report).run()
+    report = Report(NAME, shown_arguments(arguments, **shown))
+    with cluster_of(request.source) as source, cluster_of(request.target) as target:
+        Import(request, source, target, session, report).run()
     return report
 
 
-def asked_of_words(arguments: argparse.Namespace) -> Asked:
+def import_request(arguments: argparse.Namespace) -> ImportRequest:
     """Raises Refused, OptionRefused."""
     options = {name.lower(): value for name, value in arguments.option}
     if options.get(_ISOLATION, _COMMITTED) != _COMMITTED:
@@ -86,7 +86,7 @@ def asked_of_words(arguments: argparse.Namespace) -> Asked:
     )
     host = target.bootstrap[0].host
     urls = arguments.to_http or f"http://{f'[{host}]' if ':' in host else host}:{_HTTP_PORT}"
-    return Asked(
+    return ImportRequest(
         source,
         arguments.topic,
         target,

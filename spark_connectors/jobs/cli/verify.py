@@ -8,7 +8,7 @@ from typing import Final
 from spark_connectors.jobs.cli.common import (
     add_table_options,
     add_topic,
-    asked_of,
+    shown_arguments,
     table_of,
     topic_options,
 )
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, session: Session) -> Report:
     options = topic_options(
         arguments, **({} if arguments.starting is None else {"startingOffsets": arguments.starting})
     )
-    report = Report(NAME, asked_of(arguments, table=str(name), job=job, form=arguments.form))
+    report = Report(NAME, shown_arguments(arguments, table=str(name), job=job, form=arguments.form))
     with TopicLog(options) as log:
         verify.verify(log, exported, report, session, is_compacted=arguments.compacted)
     return report

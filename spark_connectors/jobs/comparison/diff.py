@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from spark_connectors.jobs.comparison.in_order import Parting, Rows, partings
 from spark_connectors.jobs.comparison.search import Columns, Search
-from spark_connectors.jobs.comparison.sides import LogSide, compare, tell, tell_unexamined
+from spark_connectors.jobs.comparison.sides import LogSide, compare, report_difference, report_unexamined
 from spark_connectors.jobs.digest import row_hashes
 from spark_connectors.jobs.report import FINDINGS_MAX, Report
 from spark_connectors.jobs.session import Session
@@ -51,8 +51,8 @@ def diff(left: TopicLog, right: TopicLog, compared: Sequence[str], report: Repor
     sides = [LogSide(log, _RAW, columns, session.workers.count) for log in (left, right)]
     search = Search(spans)
     for one in compare(search, sides[:1], sides[1:], session):
-        tell(one, report)
-    tell_unexamined(search, report)
+        report_difference(one, report)
+    report_unexamined(search, report)
     report.add(left_rows=sides[0].rows, right_rows=sides[1].rows)
 
 
@@ -71,9 +71,9 @@ def diff_in_order(left: TopicLog, right: TopicLog, compared: Sequence[str], repo
     for (one, _), found in outcomes(session.workers, _read_in_order, list(zip(edges, parts, strict=True))):
         done += one.left.size
         rows += found.counts["left_rows"] + found.counts["right_rows"]
-        session.progress.tell("compared", done, size, rows)
+        session.progress.update("compared", done, size, rows)
         report.add(**found.counts)
-        _tell(one.left.partition, found, report)
+        _report_partings(one.left.partition, found, report)
 
 
 def edges_of(left: TopicLog, right: TopicLog, report: Report) -> list[Edges]:
@@ -133,7 +133,7 @@ def _ranges(log: TopicLog, span: Span) -> tuple[OffsetRange, ...]:
     return tuple(sorted(log.ranges([span]), key=lambda one: one.start))
 
 
-def _tell(partition: int, found: InOrderFound, report: Report) -> None:
+def _report_partings(partition: int, found: InOrderFound, report: Report) -> None:
     for one in found.partings:
         left_first, left_last = one.left or (None, None)
         right_first, right_last = one.right or (None, None)

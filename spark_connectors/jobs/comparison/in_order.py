@@ -90,14 +90,14 @@ def _parting(ours: _Ahead, theirs: _Ahead, window: int) -> Iterator[Parting]:
     if not sees_all and len(steps) > 1 and steps[-1][0] != "equal":
         steps.pop()  # the difference may continue behind the window
     known = {*hashes[0], ours.last}
-    for what, begin, end, their_begin, their_end in steps:
-        if what != "equal":
-            yield from _told(left.part(begin, end), right.part(their_begin, their_end), known)
+    for operation, begin, end, their_begin, their_end in steps:
+        if operation != "equal":
+            yield from _stretch_partings(left.part(begin, end), right.part(their_begin, their_end), known)
     ours.drop(steps[-1][2])
     theirs.drop(steps[-1][4])
 
 
-def _told(left: Rows, right: Rows, known: set[int | None]) -> Iterator[Parting]:
+def _stretch_partings(left: Rows, right: Rows, known: set[int | None]) -> Iterator[Parting]:
     """Differences of a stretch, pairs first. `known` are hashes of rows nearby on the left."""
     pairs = min(len(left.hashes), len(right.hashes))
     if pairs:

@@ -30,7 +30,7 @@ _NO_STARTS: Final[Mapping[int, int]] = {}
 _NOWHERE: Final = -1  # partition or offset of a row that does not have its own
 
 
-class Look(NamedTuple):
+class CellRead(NamedTuple):
     """A request to read both sides: these spans, which do not overlap, in cells of `width` offsets."""
 
     spans: tuple[Span, ...]
@@ -66,7 +66,7 @@ _NONE: Final = np.empty(0, np.int64)
 NO_SUMS: Final = Sums(_NONE, _NONE, _NONE, np.empty(0, np.uint64))
 
 
-class Within:
+class SpanFilter:
     """Membership test of offsets in spans that do not overlap."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
@@ -83,14 +83,16 @@ class Within:
         return found
 
 
-def sums_of(rows: pa.RecordBatch, columns: Columns, within: Within, width: int, partition_base: int = 0) -> Sums:
+def sums_of(
+    rows: pa.RecordBatch, columns: Columns, span_filter: SpanFilter, width: int, partition_base: int = 0
+) -> Sums:
     """Sums of the rows within the spans. `partition_base` is added to their partitions, to tell dead letters from rows.
 
     Raises the errors of `row_hashes`.
     """
     assert columns.offset in columns.compared, "rows that change places would be the same"
     partitions, offsets = _places_of(rows, columns)
-    is_within = within(partitions, offsets)
+    is_within = span_filter(partitions, offsets)
     if not is_within.all():
         rows = rows.filter(pa.array(is_within))
         partitions, offsets = partitions[is_within], offsets[is_within]
@@ -109,13 +111,13 @@ def _places_of(rows: pa.RecordBatch, columns: Columns) -> tuple[Integers, Intege
 
 def total(several: Iterable[Sums]) -> Sums:
     """Total of many small sums. They are gathered first, so that the whole is not added up again for each of them."""
-    held, waiting, cells = NO_SUMS, list[Sums](), 0
+    sums, waiting, cells = NO_SUMS, list[Sums](), 0
     for one in several:
         waiting.append(one)
         cells += len(one.numbers)
-        if cells > max(len(held.numbers), _CELLS_WAITING):
-            held, waiting, cells = added(held, *waiting), [], 0
-    return added(held, *waiting)
+        if cells > max(len(sums.numbers), _CELLS_WAITING):
+            sums, waiting, cells = added(sums, *waiting), [], 0
+    return added(sums, *waiting)
 
 
 def added(*several: Sums) -> Sums:
@@ -156,7 +158,7 @@ class Difference(NamedTuple):
 class Limits(NamedTuple):
     """Limits of memory and work of a search."""
 
-    cells: int = 1 << 18  # in one look
+    cells: int = 1 << 18  # in one read
     width: int = 1 << 12  # smaller cells are compared offset by offset
     narrowing: int = 1 << 8  # number of parts of a larger cell
     offsets: int | None = 1 << 20  # compared one by one, in all; None: no limit
@@ -166,34 +168,34 @@ _LIMITS: Final = Limits()
 
 
 class Search:
-    """Search for differences. As long as `look` is not None, the caller reads both sides so, and calls `take`."""
+    """Search for differences. As long as `next_read` is not None, the caller reads both sides so, and calls `take`."""
 
     def __init__(self, spans: Sequence[Span], limits: Limits = _LIMITS) -> None:
         self._limits = limits
-        self._looks: list[Look] = []  # to do, the next one last
+        self._reads: list[CellRead] = []  # to do, the next one last
         self._offsets_left = limits.offsets
         self.unexamined: list[Span] = []  # spans that differ, and that were not compared offset by offset
         wanted = tuple(one for one in spans if one.size > 0)
         if wanted:
-            self._looks.append(Look(wanted, self._first_width(wanted)))
+            self._reads.append(CellRead(wanted, self._first_width(wanted)))
 
     @property
-    def look(self) -> Look | None:
-        return self._looks[-1] if self._looks else None
+    def next_read(self) -> CellRead | None:
+        return self._reads[-1] if self._reads else None
 
     def take(self, left: Sums, right: Sums, starts: Mapping[int, int] = _NO_STARTS) -> list[Difference]:
-        """Take the sums of the current look; returns the differences that they show. `starts`: offsets of a partition
+        """Take the sums of the current read; returns the differences that they show. `starts`: offsets of a partition
         before its start do not count any more.
         """
-        look = self._looks.pop()
+        request = self._reads.pop()
         pairs = _paired(left, right)
         found: list[Difference] = []
-        if look.width == 1:
+        if request.width == 1:
             found = list(_differences(pairs, starts))
         else:
-            width = self._narrowed(look.width)
-            portions = list(_portions(_differing(pairs, look, starts), width, self._limits.cells))
-            self._looks += [Look(some, width) for some in reversed(portions)]
+            width = self._narrowed(request.width)
+            portions = list(_portions(_differing(pairs, request, starts), width, self._limits.cells))
+            self._reads += [CellRead(some, width) for some in reversed(portions)]
         self._leave_out()
         return found
 
@@ -208,12 +210,12 @@ class Search:
 
     def _leave_out(self) -> None:
         """Drop the next looks that exceed the limit of single offsets, and note their spans as unexamined."""
-        while self._offsets_left is not None and self._looks and self._looks[-1].width == 1:
-            size = sum(one.size for one in self._looks[-1].spans)
+        while self._offsets_left is not None and self._reads and self._reads[-1].width == 1:
+            size = sum(one.size for one in self._reads[-1].spans)
             if size <= self._offsets_left:
                 self._offsets_left -= size
                 return
-            self.unexamined += self._looks.pop().spans
+            self.unexamined += self._reads.pop().spans
 
 
 class _Pairs(NamedTuple):
@@ -242,21 +244,21 @@ def _paired(left: Sums, right: Sums) -> _Pairs:
     return _Pairs(both.partitions, both.numbers, rows, totals)
 
 
-def _differing(pairs: _Pairs, look: Look, starts: Mapping[int, int]) -> list[Span]:
-    """Spans of the cells that differ, within the look. The first one of each partition comes first, then the second one
+def _differing(pairs: _Pairs, request: CellRead, starts: Mapping[int, int]) -> list[Span]:
+    """Spans of the cells that differ, within the read. The first one of each partition comes first, then the second one
     of each. So if some are left out, each partition still has some.
     """
     edges: dict[int, list[Span]] = {}
-    for one in sorted(look.spans):
+    for one in sorted(request.spans):
         edges.setdefault(one.partition, []).append(one)
     ranked = []
     rank: dict[int, int] = {}
     for index in pairs.differing:
-        partition, begin = int(pairs.partitions[index]), int(pairs.numbers[index]) * look.width
+        partition, begin = int(pairs.partitions[index]), int(pairs.numbers[index]) * request.width
         rank[partition] = rank.get(partition, 0) + 1
-        for one in _overlapping(edges[partition], begin, begin + look.width):
+        for one in _overlapping(edges[partition], begin, begin + request.width):
             start = max(one.start, begin, starts.get(partition, 0))
-            span = Span(partition, start, min(one.end, begin + look.width))
+            span = Span(partition, start, min(one.end, begin + request.width))
             if span.size > 0:
                 ranked.append((rank[partition], span))
     return [span for _, span in sorted(ranked)]
@@ -273,17 +275,17 @@ def _overlapping(spans: Sequence[Span], begin: int, end: int) -> Iterator[Span]:
 
 def _portions(spans: Sequence[Span], width: int, cells_max: int) -> Iterator[tuple[Span, ...]]:
     """Groups of spans with at most `cells_max` cells each, or with a single span."""
-    some: list[Span] = []
+    portion: list[Span] = []
     count = 0
     for one in spans:
         more = _cell_count(one, width)
-        if some and count + more > cells_max:
-            yield tuple(some)
-            some, count = [], 0
-        some.append(one)
+        if portion and count + more > cells_max:
+            yield tuple(portion)
+            portion, count = [], 0
+        portion.append(one)
         count += more
-    if some:
-        yield tuple(some)
+    if portion:
+        yield tuple(portion)
 
 
 def _cell_count(span: Span, width: int) -> int:

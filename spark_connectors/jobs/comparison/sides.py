@@ -18,12 +18,12 @@ from pyarrow import parquet, types
 
 from spark_connectors.jobs.comparison.search import (
     NO_SUMS,
+    CellRead,
     Columns,
     Difference,
-    Look,
     Search,
+    SpanFilter,
     Sums,
-    Within,
     added,
     sums_of,
     total,
@@ -79,14 +79,14 @@ class Part(Protocol):
     def read(self) -> Reading: ...
 
 
-def tell(one: Difference, report: Report) -> None:
+def report_difference(one: Difference, report: Report) -> None:
     is_dead, partition = divmod(one.partition, DEAD)
     report.add(**{one.kind: one.rows})
     of = "dead letters" if is_dead else "rows"
     report.found(kind=one.kind, of=of, partition=partition, first=one.first, last=one.last, rows=one.rows)
 
 
-def tell_unexamined(search: Search, report: Report) -> None:
+def report_unexamined(search: Search, report: Report) -> None:
     """Report the spans that differ and were not compared offset by offset."""
     for one in joined(search.unexamined):
         is_dead, partition = divmod(one.partition, DEAD)
@@ -98,8 +98,8 @@ def tell_unexamined(search: Search, report: Report) -> None:
 class Side(Protocol):
     """A side of a comparison, on the driver."""
 
-    def parts(self, look: Look) -> Sequence[Part]:
-        """All parts that have to be read for the look."""
+    def parts(self, request: CellRead) -> Sequence[Part]:
+        """All parts that have to be read for the request."""
 
     def has_read(self, part: Part, reading: Reading) -> None:
         """Take the result of one part."""
@@ -113,8 +113,8 @@ def compare(search: Search, left: Sequence[Side], right: Sequence[Side], session
     errors of parts.
     """
     sides = [*left, *right]
-    while (look := search.look) is not None:
-        tasks = [(number, part) for number, side in enumerate(sides) for part in side.parts(look)]
+    while (request := search.next_read) is not None:
+        tasks = [(number, part) for number, side in enumerate(sides) for part in side.parts(request)]
         size = sum(part.size for _, part in tasks)
         sums = [NO_SUMS for _ in sides]
         done = rows = 0
@@ -122,7 +122,7 @@ def compare(search: Search, left: Sequence[Side], right: Sequence[Side], session
             sums[number] = added(sums[number], reading.sums)
             sides[number].has_read(part, reading)
             done, rows = done + part.size, rows + reading.rows
-            session.progress.tell("compared" if look.width > 1 else "looked at one by one", done, size, rows)
+            session.progress.update("compared" if request.width > 1 else "looked at one by one", done, size, rows)
         yield from search.take(added(*sums[: len(left)]), added(*sums[len(left) :]), _starts(sides))
 
 
@@ -172,12 +172,12 @@ class LogPart:
         return Reading(sums, counts["rows"], counts["dead"], counts["skipped"])
 
     def _sums(self, counts: Counter[str]) -> Iterator[Sums]:
-        within, within_dead = Within(self.spans), Within(self.dead_spans)
+        span_filter, dead_span_filter = SpanFilter(self.spans), SpanFilter(self.dead_spans)
         for batch in rows_in(self.options, self.wanted):
             made = self.form.table_rows(batch)
-            yield sums_of(made.rows, self.columns, within, self.width)
+            yield sums_of(made.rows, self.columns, span_filter, self.width)
             if made.dead is not None:
-                yield sums_of(made.dead, columns_of(_RAW), within_dead, self.width, DEAD)
+                yield sums_of(made.dead, columns_of(_RAW), dead_span_filter, self.width, DEAD)
                 counts.update(dead=made.dead.num_rows)
             counts.update(rows=batch.num_rows, skipped=made.skipped)
 
@@ -192,20 +192,20 @@ class LogSide:
         self._columns = columns
         self._tasks_min = tasks_min
         self._ends = log.ends()
-        self._looks = 0
+        self._read_count = 0
         self.rows = self.dead = self.skipped = 0
 
-    def parts(self, look: Look) -> Sequence[Part]:
+    def parts(self, request: CellRead) -> Sequence[Part]:
         """See Side."""
-        self._looks += 1
-        spans = _with_base(look, 0), _with_base(look, DEAD)
-        ranges = self._log.ranges(map(self._within, chain(*spans)), self._tasks_min)
-        return [LogPart(self._log.options, one, self._form, self._columns, *spans, look.width) for one in ranges]
+        self._read_count += 1
+        spans = _with_base(request, 0), _with_base(request, DEAD)
+        ranges = self._log.ranges(map(self._clipped, chain(*spans)), self._tasks_min)
+        return [LogPart(self._log.options, one, self._form, self._columns, *spans, request.width) for one in ranges]
 
     def has_read(self, part: Part, reading: Reading) -> None:
         """See Side."""
         del part
-        if self._looks == 1:
+        if self._read_count == 1:
             self.rows += reading.rows
             self.dead += reading.dead
             self.skipped += reading.skipped
@@ -215,7 +215,7 @@ class LogSide:
         found = self._log.starts()
         return {**found, **{partition + DEAD: start for partition, start in found.items()}}
 
-    def _within(self, span: Span) -> Span:
+    def _clipped(self, span: Span) -> Span:
         end = min(span.end, self._ends.get(span.partition, 0))
         return span._replace(start=min(span.start, end), end=end)
 
@@ -246,7 +246,7 @@ class FilePart:
             return Reading(sums, file.metadata.num_rows, bounds=bounds)
 
     def _sums(self, file: Any, row_groups: Sequence[int]) -> Iterator[Sums]:
-        columns, within = columns_of(self.form), Within(self.spans)
+        columns, span_filter = columns_of(self.form), SpanFilter(self.spans)
         topic = "topic" if isinstance(self.form, RawForm) else "_topic"
         wanted = dict.fromkeys([topic, columns.partition, columns.offset, *columns.compared])
         there = [name for name in wanted if name in file.schema_arrow.names]
@@ -255,7 +255,7 @@ class FilePart:
             rows = _with_nulls(rows.filter(pc.equal(rows.column(topic), self.topic)), columns.compared)
             if isinstance(self.form, RawForm):
                 rows = _without_empty_headers(rows)
-            yield sums_of(rows, columns, within, self.width, self.partition_base)
+            yield sums_of(rows, columns, span_filter, self.width, self.partition_base)
 
     def _bounds(self, metadata: Any) -> Iterator[Bounds]:
         columns = columns_of(self.form)
@@ -319,12 +319,12 @@ class TableSide:
         self._bounds: dict[str, tuple[Bounds, ...]] = {}
         self.rows = self.compared = 0
 
-    def parts(self, look: Look) -> Sequence[Part]:
+    def parts(self, request: CellRead) -> Sequence[Part]:
         """See Side."""
-        spans = _with_base(look, self._partition_base)
+        spans = _with_base(request, self._partition_base)
         wanted = [file for file in self._files if self._may_have(file, spans)]
         return [
-            FilePart(self._location, file, self._topic, self._form, self._partition_base, spans, look.width)
+            FilePart(self._location, file, self._topic, self._form, self._partition_base, spans, request.width)
             for file in wanted
         ]
 
@@ -345,10 +345,10 @@ class TableSide:
         return bounds is None or any(one.may_have(spans) for one in bounds)
 
 
-def _with_base(look: Look, partition_base: int) -> tuple[Span, ...]:
-    """Spans of the look that belong to the partition_base, with the partition numbers of the log."""
+def _with_base(request: CellRead, partition_base: int) -> tuple[Span, ...]:
+    """Spans of the request that belong to the partition_base, with the partition numbers of the log."""
     return tuple(
         one._replace(partition=one.partition - partition_base)
-        for one in look.spans
+        for one in request.spans
         if one.partition // DEAD == partition_base // DEAD
     )

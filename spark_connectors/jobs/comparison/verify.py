@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from spark_connectors.jobs.comparison.search import Kind, Limits, Search
-from spark_connectors.jobs.comparison.sides import DEAD, LogSide, TableSide, columns_of, compare, tell, tell_unexamined
+from spark_connectors.jobs.comparison.sides import (
+    DEAD,
+    LogSide,
+    TableSide,
+    columns_of,
+    compare,
+    report_difference,
+    report_unexamined,
+)
 from spark_connectors.jobs.report import Report
 from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.spans import Span
@@ -79,8 +87,8 @@ def verify(log: TopicLog, exported: Exported, report: Report, session: Session, 
         if is_compacted and one.kind is Kind.UNEXPECTED:
             report.add(compacted=one.rows)
         else:
-            tell(one, report)
-    tell_unexamined(search, report)
+            report_difference(one, report)
+    report_unexamined(search, report)
     report.add(log_rows=left.rows, dead=left.dead, skipped=left.skipped)
     report.add(table_rows=rows.compared, table_rows_elsewhere=rows.rows - rows.compared)
     report.add(dead_letters=sum(one.compared for one in right[1:]))

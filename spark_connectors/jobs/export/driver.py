@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from spark_connectors.jobs.export.rounds import TASKS_PER_WORKER, Density, Stretch, left_of, round_of
 from spark_connectors.jobs.export.tasks import DeadPlace, Done, Task, run
-from spark_connectors.jobs.export.wanted import Wanted, check_topic
+from spark_connectors.jobs.export.wanted import ExportPlan, check_topic
 from spark_connectors.jobs.table_rows import DEAD_LETTERS, Form
 from spark_connectors.jobs.tables.api import Place, Position, Progress, Table, check_job
 from spark_connectors.jobs.tables.errors import CommitUnknown
@@ -92,20 +92,20 @@ class Totals:
 
 
 class Export:
-    """A run of an export, up to the end of `wanted`. It calls `tell` now and then with the numbers of written offsets
-    and rows.
+    """A run of an export, up to the end of `wanted`. It calls `on_progress` now and then with the numbers of written
+    offsets and rows.
     """
 
     def __init__(
         self,
         options: SourceOptions,
         target: Target,
-        wanted: Wanted,
+        wanted: ExportPlan,
         workers: Workers,
         *,
         file_bytes: int,
         task: Callable[[Task], Done] = run,
-        tell: Callable[[int, int], None] = lambda offsets, rows: None,
+        on_progress: Callable[[int, int], None] = lambda offsets, rows: None,
         clock: Clock | None = None,
     ) -> None:
         self.totals = Totals()
@@ -115,7 +115,7 @@ class Export:
         self._workers = workers
         self._file_bytes = file_bytes
         self._task = task
-        self._tell = tell
+        self._on_progress = on_progress
         self._clock = clock or SystemClock()
         self._density = Density()
 
@@ -162,7 +162,7 @@ class Export:
         for one in self._workers.map(self._task, tasks):
             done.append(one)
             offsets, rows = offsets + one.end - one.stretch.start, rows + _rows(one.files)
-            self._tell(offsets, rows)
+            self._on_progress(offsets, rows)
         return done
 
     def _commit_dead(self, done: Sequence[Done], before: Progress, ends: dict[Place, int]) -> bool:

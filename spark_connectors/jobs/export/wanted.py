@@ -20,7 +20,7 @@ from spark_connectors.source.ranges import Division, OffsetRange
 from spark_connectors.wire import TopicPartition
 
 
-class Wanted(NamedTuple):
+class ExportPlan(NamedTuple):
     """Ranges to export, in the order of partitions and offsets. `starts` has the first offset of each partition,
     whether it has a range or not.
     """
@@ -35,18 +35,18 @@ class Wanted(NamedTuple):
         return sum(one.size for one in self.ranges)
 
 
-def look_up(options: SourceOptions, starting: Limit, job: str, progress: Progress) -> Wanted:
+def plan_export(options: SourceOptions, starting: Limit, job: str, progress: Progress) -> ExportPlan:
     """Look up the offsets of one topic. Raises WireError, LimitRefused, TopicRecreated, CatalogueUnavailable, DataLoss,
     TableRefused.
     """
     with planned_by(options) as (places, division):
-        return wanted(options, starting, job, progress, places, division)
+        return build_plan(options, starting, job, progress, places, division)
 
 
-def wanted(
+def build_plan(
     options: SourceOptions, starting: Limit, job: str, progress: Progress, places: Limits, division: Division
-) -> Wanted:
-    """The offsets to export, by the limits that `places` looks up. Raises as `look_up` does."""
+) -> ExportPlan:
+    """The offsets to export, by the limits that `places` looks up. Raises as `plan_export` does."""
     firsts = places.at(Edge.EARLIEST, is_starting=True)
     begins = firsts if progress.offsets else places.at(starting, is_starting=True)
     ends = places.at(options.ending, is_starting=False)
@@ -66,7 +66,7 @@ def wanted(
         ranges.append(OffsetRange(place, topic_id, start, max(start, ends.positions[place]), is_whole))
     starts = {Place(topic_id, one.place.partition): one.start for one in ranges}
     tasks = division([one for one in ranges if one.size], None, None)
-    return Wanted(topic_id, sorted(tasks, key=lambda one: (one.place, one.start)), starts)
+    return ExportPlan(topic_id, sorted(tasks, key=lambda one: (one.place, one.start)), starts)
 
 
 def check_topic(progress: Progress, job: str, topic_id: bytes) -> None:

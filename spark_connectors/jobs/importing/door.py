@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from spark_connectors.jobs.importing.errors import ImportRefused, Interrupted
-from spark_connectors.segments.broker import asked
+from spark_connectors.segments.broker import fetch_document
 from spark_connectors.segments.sealed import CatalogueUnavailable
 from spark_connectors.wire import TopicPartition
 
@@ -26,7 +26,7 @@ def door_of(urls: Sequence[str], topic: str) -> str | None:
     """The first of these URLs at which a kafkawire answers, whether it has the topic or not; None: none does."""
     for url in urls:
         try:
-            asked(url, topic, {"partition": 0, "limit": 1})
+            fetch_document(url, topic, {"partition": 0, "limit": 1})
         except CatalogueUnavailable:
             continue
         return url
@@ -35,7 +35,7 @@ def door_of(urls: Sequence[str], topic: str) -> str | None:
 
 def knows(url: str, topic: str, topic_id: bytes) -> bool:
     """Whether the broker belongs to the cluster that has this topic. Raises CatalogueUnavailable."""
-    answer = asked(url, topic, {"partition": 0, "limit": 1})
+    answer = fetch_document(url, topic, {"partition": 0, "limit": 1})
     return answer is not None and answer.get("topic_id") == topic_id.hex()
 
 

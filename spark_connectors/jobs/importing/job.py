@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from spark_connectors.jobs.importing import door, topics
 from spark_connectors.jobs.importing.errors import ImportRefused
 from spark_connectors.jobs.importing.keeping import Filling, check_tail, fill
-from spark_connectors.jobs.importing.mapping import Mapped, begun, relayed
+from spark_connectors.jobs.importing.mapping import Mapped, load_progress, relayed
 from spark_connectors.jobs.importing.offset_map import MapFile, OffsetMap, Run
 from spark_connectors.jobs.importing.performing import ImportSteps
 from spark_connectors.jobs.importing.sides import Side, check_partitions, why_not_kept
@@ -28,11 +28,11 @@ from spark_connectors.wire import Cluster, TopicPartition
 
 NAME: Final = "import"
 
-Became = Callable[[int, int], int | None]  # (partition, offset of the source) to the offset of the target
+OffsetTranslation = Callable[[int, int], int | None]  # (partition, offset of the source) to the offset of the target
 
 
 @dataclass(frozen=True)
-class Asked:
+class ImportRequest:
     """Request of an import. `urls`: HTTP listeners of the target. `map_path`: file of the offset map; None: offsets
     have to stay. `job` distinguishes imports into one topic.
     """
@@ -55,8 +55,10 @@ class Sides(NamedTuple):
 class Import:
     """A run of an import."""
 
-    def __init__(self, asked: Asked, source: Cluster, target: Cluster, session: Session, report: Report) -> None:
-        self._asked = asked
+    def __init__(
+        self, request: ImportRequest, source: Cluster, target: Cluster, session: Session, report: Report
+    ) -> None:
+        self._request = request
         self._source = source
         self._target = target
         self._session = session
@@ -64,15 +66,15 @@ class Import:
 
     def run(self) -> None:
         """Import. Raises ImportRefused, or WireError, Interrupted, Fenced: then another run may succeed."""
-        asked = self._asked
-        source = topics.look_up(self._source, asked.source, asked.topic)
+        request = self._request
+        source = topics.look_up(self._source, request.source, request.topic)
         if source is None:
-            raise ImportRefused(f"there is no topic {asked.topic} to import")
-        url = door.door_of(asked.urls, asked.to_topic)
-        target = topics.look_up(self._target, asked.target, asked.to_topic)
+            raise ImportRefused(f"there is no topic {request.topic} to import")
+        url = door.door_of(request.urls, request.to_topic)
+        target = topics.look_up(self._target, request.target, request.to_topic)
         sides = None if target is None else Sides(source, target)
         reason = self._why_not_kept(sides, url)
-        if reason is not None and asked.map_path is None:
+        if reason is not None and request.map_path is None:
             raise ImportRefused(f"offsets cannot stay: {reason}; with --offset-map they change, and a file tells how")
         self._plan(source.side, reason)
         if not self._session.is_dry_run:
@@ -84,13 +86,13 @@ class Import:
         self._report.asked = {**self._report.asked, "offsets": "stay" if reason is None else "change"}
 
     def _create(self, source: Topic) -> Topic:
-        asked = self._asked
-        left_out = topics.create(self._target, asked.to_topic, len(source.side.spans), source.configs)
+        request = self._request
+        left_out = topics.create(self._target, request.to_topic, len(source.side.spans), source.configs)
         self._report.add(topics_created=1, configs_left_out=len(left_out))
-        self._target.count_partitions(asked.to_topic)  # wait for the new topic
-        created = topics.look_up(self._target, asked.target, asked.to_topic)
+        self._target.count_partitions(request.to_topic)  # wait for the new topic
+        created = topics.look_up(self._target, request.target, request.to_topic)
         if created is None:
-            raise ImportRefused(f"topic {asked.to_topic} is gone again")
+            raise ImportRefused(f"topic {request.to_topic} is gone again")
         return created
 
     def _why_not_kept(self, sides: Sides | None, url: str | None) -> str | None:
@@ -112,7 +114,7 @@ class Import:
 
     @property
     def _urls(self) -> str:
-        return " or ".join(self._asked.urls)
+        return " or ".join(self._request.urls)
 
     def _why_not_own(self, sides: Sides) -> str | None:
         try:
@@ -153,15 +155,15 @@ class Import:
         for filled in self._session.workers.map(fill, wanted):
             done += spans[filled.partition].end - spans[filled.partition].start
             self._report.add(records=filled.records, batches=filled.batches, bytes=filled.size_bytes)
-            self._session.progress.tell(NAME, done, total, self._report.counts["records"], is_last=done == total)
+            self._session.progress.update(NAME, done, total, self._report.counts["records"], is_last=done == total)
 
     def _fillings(self, sides: Sides, url: str) -> list[Filling]:
         ours, theirs = sides.target.side, sides.source.side
         is_compacted = sides.source.is_compacted or sides.target.is_compacted
         return [
             Filling(
-                self._asked.source,
-                self._asked.target,
+                self._request.source,
+                self._request.target,
                 OffsetRange(TopicPartition(theirs.topic, number), theirs.topic_id, *span),
                 TopicPartition(ours.topic, number),
                 ours.topic_id,
@@ -175,13 +177,13 @@ class Import:
         """Append all records in this process, with one producer. Returns the offset map of each partition, with the
         records of earlier runs.
         """
-        assert self._asked.map_path is not None
+        assert self._request.map_path is not None
         ours, theirs = sides.target.side, sides.source.side
-        file = MapFile(self._asked.map_path, _titles(theirs, ours))
-        name = f"kafkawire-import-{self._asked.job}"
+        file = MapFile(self._request.map_path, _titles(theirs, ours))
+        name = f"kafkawire-import-{self._request.job}"
         requests = Requests(self._target, name, RECORD_TOPIC, TRANSACTION_TIMEOUT_MS)
         steps = ImportSteps(requests, file, ours.topic, len(ours.spans))
-        mapped = run(begun(theirs.topic_id), steps)
+        mapped = run(load_progress(theirs.topic_id), steps)
         positions = mapped.positions
         runs = file.begin(
             {number: one.offset for number, one in positions.items()},
@@ -202,18 +204,18 @@ class Import:
         runs: list[Run] = []
         if left.start >= left.end:
             return runs
-        for piece in RangeFetch(self._source, self._asked.source, left).pieces():
+        for piece in RangeFetch(self._source, self._request.source, left).pieces():
             runs += run(relayed(mapped, place, left.topic_id, piece), steps)
             reached = mapped.positions[place.partition].offset
-            self._session.progress.tell(f"{NAME} {place}", reached - left.start, left.size, mapped.records)
+            self._session.progress.update(f"{NAME} {place}", reached - left.start, left.size, mapped.records)
         return runs
 
-    def _copy_groups(self, sides: Sides, became: Became) -> None:
+    def _copy_groups(self, sides: Sides, translate: OffsetTranslation) -> None:
         """Commit the offsets of groups in the target, at most up to the last imported offset."""
         theirs, ours = sides.source.side, sides.target.side
-        for group in self._asked.groups:
+        for group in self._request.groups:
             found = committed_of(self._source, group, theirs.topic, theirs.spans)
-            translated = {number: became(number, one.offset) for number, one in found.items()}
+            translated = {number: translate(number, one.offset) for number, one in found.items()}
             positions = {
                 TopicPartition(ours.topic, at): offset for at, offset in translated.items() if offset is not None
             }

@@ -67,17 +67,17 @@ class Mapped:
     size_bytes: int = 0
 
 
-def begun(source_id: bytes) -> Generator[Step, Any, Mapped]:
+def load_progress(source_id: bytes) -> Generator[Step, Any, Mapped]:
     """Fence other producers and read the positions. Raises ImportRefused if they belong to another source topic."""
     producer: Producer = yield Begin()
     found: dict[int, tuple[int, str]] = yield ReadPositions()
-    return Mapped(producer, {number: _position(*told, source_id) for number, told in found.items()})
+    return Mapped(producer, {number: _position(*committed, source_id) for number, committed in found.items()})
 
 
 def _position(offset: int, metadata: str, source_id: bytes) -> Position:
     try:
-        told = json.loads(metadata)
-        read_id, records = told["source_id"], int(told["records"])
+        fields = json.loads(metadata)
+        read_id, records = fields["source_id"], int(fields["records"])
     except (KeyError, TypeError, ValueError):
         raise ImportRefused(f"the progress of this import was not written by an import: {metadata!r}") from None
     if read_id != source_id.hex():
@@ -94,13 +94,13 @@ def relayed(mapped: Mapped, place: TopicPartition, source_id: bytes, piece: Piec
         yield AddPartitions(producer, (place,))
     runs: list[Run] = []
     for one in batches:
-        answer = yield Append(producer, {place: _stamped(one, mapped, place.partition)})
-        runs.append(Run(place.partition, one.first_offset, answer[place], one.records))
+        base_offsets = yield Append(producer, {place: _stamped(one, mapped, place.partition)})
+        runs.append(Run(place.partition, one.first_offset, base_offsets[place], one.records))
     records = before.records + sum(one.records for one in batches)
     now = Position(piece.batches[-1].next_offset, records)
     yield AddRecord(producer)
-    told = json.dumps({"source_id": source_id.hex(), "records": records})
-    yield WritePosition(producer, place.partition, now.offset, told)
+    metadata = json.dumps({"source_id": source_id.hex(), "records": records})
+    yield WritePosition(producer, place.partition, now.offset, metadata)
     yield Note(tuple(runs))
     yield Commit(producer)
     mapped.positions[place.partition] = now

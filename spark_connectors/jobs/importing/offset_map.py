@@ -104,12 +104,12 @@ class MapFile:
             raise ImportRefused(f"{self._path} is not the offset map of this import")
         for line in lines:
             try:
-                told = json.loads(line)
-                yield Run(told["partition"], told["source"], told["target"], told["count"])
+                fields = json.loads(line)
+                yield Run(fields["partition"], fields["source"], fields["target"], fields["count"])
             except (KeyError, TypeError, ValueError):
                 return  # an incomplete line is the last line that was written
 
 
 def _line(run: Run) -> str:
-    told = {"partition": run.partition, "source": run.source, "target": run.target, "count": run.records}
-    return json.dumps(told) + "\n"
+    fields = {"partition": run.partition, "source": run.source, "target": run.target, "count": run.records}
+    return json.dumps(fields) + "\n"

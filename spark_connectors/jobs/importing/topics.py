@@ -66,7 +66,7 @@ def look_up(cluster: Cluster, options: SourceOptions, topic: str) -> Topic | Non
 def _configs(cluster: Cluster, topic: str) -> list[DescribedConfig]:
     """Configs of a topic without sensitive ones. Raises WireError."""
     wanted = ResourceToDescribe(resource_type=TOPIC, resource_name=topic, configuration_keys=None)
-    reply = cluster.at_anybody(
+    reply = cluster.at_any_broker(
         DESCRIBE_CONFIGS,
         DescribeConfigsRequest(resources=(wanted,)),
         lambda reply: [one.error_code for one in reply.results],
@@ -80,14 +80,14 @@ def _configs(cluster: Cluster, topic: str) -> list[DescribedConfig]:
 def create(cluster: Cluster, topic: str, partitions: int, configs: Mapping[str, str]) -> list[str]:
     """Create a topic. Returns the names of configs that the target refuses; they are left out. Raises WireError."""
     taken = dict(configs)
-    refused = _asked(cluster, topic, partitions, taken, validates_only=True)
+    refused = _send_create(cluster, topic, partitions, taken, validates_only=True)
     if refused.error_code == ErrorCode.INVALID_CONFIG:
         taken = {
             name: value
             for name, value in configs.items()
-            if not _asked(cluster, topic, partitions, {name: value}, validates_only=True).error_code
+            if not _send_create(cluster, topic, partitions, {name: value}, validates_only=True).error_code
         }
-    created = _asked(cluster, topic, partitions, taken, validates_only=False)
+    created = _send_create(cluster, topic, partitions, taken, validates_only=False)
     if created.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
         raise BrokerError(created.error_code, f"topic {topic}", created.error_message)
     left_out = sorted(configs.keys() - taken.keys())
@@ -96,7 +96,7 @@ def create(cluster: Cluster, topic: str, partitions: int, configs: Mapping[str, 
     return left_out
 
 
-def _asked(
+def _send_create(
     cluster: Cluster, topic: str, partitions: int, configs: Mapping[str, str], *, validates_only: bool
 ) -> CreatedTopic:
     rows = tuple(TopicConfig(name=name, value=value) for name, value in sorted(configs.items()))
@@ -105,5 +105,7 @@ def _asked(
         timeout_ms=_CREATE_TIMEOUT_MS,
         validate_only=validates_only,
     )
-    (found,) = cluster.at_anybody(CREATE_TOPICS, request, lambda reply: [one.error_code for one in reply.topics]).topics
+    (found,) = cluster.at_any_broker(
+        CREATE_TOPICS, request, lambda reply: [one.error_code for one in reply.topics]
+    ).topics
     return found

@@ -14,7 +14,7 @@ import pytest
 
 from spark_connectors.jobs import __main__ as entry
 from spark_connectors.jobs.cli.common import Refused
-from spark_connectors.jobs.report import Outcome, Report
+from spark_connectors.jobs.report import JobOutcome, Report
 from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.tables.errors import TableRefused
 
@@ -26,7 +26,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[Report | Exception]:
     command = ModuleType("spark_connectors.jobs.cli.rest")
 
     def run(_: argparse.Namespace, session: Session) -> Report:
-        session.progress.tell("resting", 1, 1)
+        session.progress.update("resting", 1, 1)
         if isinstance(found[0], Exception):
             raise found[0]
         return found[0]
@@ -42,8 +42,8 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[Report | Exception]:
     ("end", "code"),
     [
         (Report("rest", {}), 0),
-        (Report("rest", {}, Outcome.DIFFERS), 1),
-        (Report("rest", {}, Outcome.STOPPED, reason="why"), 1),
+        (Report("rest", {}, JobOutcome.DIFFERS), 1),
+        (Report("rest", {}, JobOutcome.STOPPED, reason="why"), 1),
         (OSError("disk"), 1),
         (Refused("no"), 2),
         (TableRefused("no"), 2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from spark_connectors.jobs.report import FINDINGS_MAX, LINE_EVERY_S, Outcome, ProgressLine, Report
+from spark_connectors.jobs.report import FINDINGS_MAX, LINE_EVERY_S, JobOutcome, ProgressLine, Report
 
 
 def test_counts_of_one_name_are_added() -> None:
@@ -17,7 +17,7 @@ def test_counts_of_one_name_are_added() -> None:
 def test_report_with_a_finding_has_the_outcome_differs() -> None:
     report = Report("verify", {})
     report.found(partition=0, offset=7)
-    assert (report.outcome, report.findings) == (Outcome.DIFFERS, [{"partition": 0, "offset": 7}])
+    assert (report.outcome, report.findings) == (JobOutcome.DIFFERS, [{"partition": 0, "offset": 7}])
 
 
 def test_findings_have_an_end_and_are_counted_beyond() -> None:
@@ -41,11 +41,11 @@ def test_programs_read_json() -> None:
 
 
 def test_report_has_the_reason_of_a_stopped_job() -> None:
-    report = Report("export", {}, Outcome.STOPPED, reason="no broker answers")
+    report = Report("export", {}, JobOutcome.STOPPED, reason="no broker answers")
     assert json.loads(report.to_json(0))["reason"] == "no broker answers"
 
 
-class Told:
+class ProgressWorld:
     """Shown lines, and a clock that a test moves."""
 
     def __init__(self) -> None:
@@ -55,22 +55,22 @@ class Told:
 
 
 def test_a_line_now_and_then() -> None:
-    told = Told()
+    world = ProgressWorld()
     for done in range(5):
-        told.progress.tell("events", done, 4)
-        told.now_s += LINE_EVERY_S / 2
-    assert [line.split(" (")[0] for line in told.lines] == ["events: 0.0 %", "events: 50.0 %", "events: 100.0 %"]
+        world.progress.update("events", done, 4)
+        world.now_s += LINE_EVERY_S / 2
+    assert [line.split(" (")[0] for line in world.lines] == ["events: 0.0 %", "events: 50.0 %", "events: 100.0 %"]
 
 
 def test_the_last_line_is_never_left_out() -> None:
-    told = Told()
-    told.progress.tell("events", 0, 4)
-    told.now_s += LINE_EVERY_S / 4
-    told.progress.tell("events", 4, 4, rows=1000, is_last=True)
-    assert told.lines[-1] == "events: 100.0 % (4 of 4), 1000 rows, 4000 rows/s"
+    world = ProgressWorld()
+    world.progress.update("events", 0, 4)
+    world.now_s += LINE_EVERY_S / 4
+    world.progress.update("events", 4, 4, rows=1000, is_last=True)
+    assert world.lines[-1] == "events: 100.0 % (4 of 4), 1000 rows, 4000 rows/s"
 
 
 def test_of_nothing_all_is_done() -> None:
-    told = Told()
-    told.progress.tell("events", 0, 0)
-    assert told.lines == ["events: 100.0 % (0 of 0), 0 rows, 0 rows/s"]
+    world = ProgressWorld()
+    world.progress.update("events", 0, 0)
+    assert world.lines == ["events: 100.0 % (0 of 0), 0 rows, 0 rows/s"]

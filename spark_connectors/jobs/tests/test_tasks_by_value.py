@@ -7,7 +7,7 @@ from pathlib import Path
 
 from spark_connectors.jobs.audit import driver as audit
 from spark_connectors.jobs.comparison import diff, sides
-from spark_connectors.jobs.comparison.search import Look
+from spark_connectors.jobs.comparison.search import CellRead
 from spark_connectors.jobs.comparison.sides import DEAD, LogSide, TableSide, columns_of
 from spark_connectors.jobs.comparison.tests.exports import directory_table, export
 from spark_connectors.jobs.declared import declared
@@ -19,7 +19,7 @@ from spark_connectors.jobs.topic_log import TopicLog
 from spark_connectors.tests.by_value import printed_elsewhere
 
 VALUES = [b'{"id": %d}' % number for number in range(20)]
-LOOK = Look((Span(0, 0, 21), Span(DEAD, 0, 21)), 1)
+LOOK = CellRead((Span(0, 0, 21), Span(DEAD, 0, 21)), 1)
 
 
 def test_parts_of_sides(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from kafkawire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from spark_connectors.progress.commits import commit
-from spark_connectors.progress.groups import Commit, Outcome
+from spark_connectors.progress.groups import Commit, CommitResult
 from spark_connectors.wire import Address, Cluster, ErrorCode, GaveUp, MalformedReply, Settings, TopicPartition
 from spark_connectors.wire.tests.fakes import FakeBroker, FakeClock, FakeNetwork
 
@@ -57,7 +57,7 @@ class World:
         ]
         return OffsetCommitResponse(topics=topics)
 
-    def commit(self) -> Outcome:
+    def commit(self) -> CommitResult:
         return commit(self.cluster, Commit("g", POSITIONS))
 
 
@@ -67,7 +67,7 @@ def world() -> World:
 
 
 def test_commit_request_has_no_member_id_and_no_generation(world: World) -> None:
-    assert world.commit() == Outcome(POSITIONS)
+    assert world.commit() == CommitResult(POSITIONS)
     (asked,) = world.broker.asked(OffsetCommitRequest)
     assert (asked.group_id, asked.generation_id_or_member_epoch, asked.member_id) == ("g", -1, "")
     assert asked.group_instance_id is None
@@ -104,12 +104,12 @@ def test_many_partitions_are_not_all_named(world: World) -> None:
 
 def test_a_group_that_is_not_for_us(world: World) -> None:
     world.find_error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert world.commit() == Outcome({}, "coordinator of g: GROUP_AUTHORIZATION_FAILED")
+    assert world.commit() == CommitResult({}, "coordinator of g: GROUP_AUTHORIZATION_FAILED")
 
 
 def test_a_coordinator_that_starts_is_asked_again(world: World) -> None:
     world.every = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR]
-    assert world.commit() == Outcome(POSITIONS)
+    assert world.commit() == CommitResult(POSITIONS)
     assert len(world.broker.asked(OffsetCommitRequest)) == 3
 
 

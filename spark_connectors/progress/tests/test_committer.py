@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_connectors.progress.committer import THREAD_NAME, Committer
-from spark_connectors.progress.groups import Commit, Groups, Outcome, Query
+from spark_connectors.progress.groups import Commit, CommitResult, Groups, Query
 from spark_connectors.progress.options import report_options
 from spark_connectors.wire import TopicPartition, WireError
 from spark_connectors.wire.tests.fakes import FakeClock
@@ -28,17 +28,17 @@ class FakeCluster:
         self.was_asked = threading.Semaphore(0)
         self.open = threading.Event()
         self.open.set()
-        self.next: list[Outcome | Exception] = []
+        self.next: list[CommitResult | Exception] = []
         self.is_closed = False
 
-    def commit(self, wanted: Commit) -> Outcome:
+    def commit(self, wanted: Commit) -> CommitResult:
         self.asked.append(wanted)
         self.was_asked.release()
         assert self.open.wait(WITHIN_S)
-        said = self.next.pop(0) if self.next else Outcome(wanted.positions)
-        if isinstance(said, Exception):
-            raise said
-        return said
+        result = self.next.pop(0) if self.next else CommitResult(wanted.positions)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def close(self) -> None:
         self.is_closed = True
@@ -58,12 +58,12 @@ def committer(cluster: FakeCluster) -> Iterator[Committer]:
     made.close(WITHIN_S)
 
 
-def tell(committer: Committer, offset: int, query: Query = ORDERS) -> None:
-    committer.tell(lambda groups: groups.progressed(query, {FIRST: offset}))
+def progressed(committer: Committer, offset: int, query: Query = ORDERS) -> None:
+    committer.submit(lambda groups: groups.progressed(query, {FIRST: offset}))
 
 
 def end(committer: Committer, query: Query = ORDERS) -> None:
-    committer.tell(lambda groups: groups.ended(query.run_id))
+    committer.submit(lambda groups: groups.ended(query.run_id))
 
 
 def threads() -> list[threading.Thread]:
@@ -73,10 +73,10 @@ def threads() -> list[threading.Thread]:
 def test_events_do_not_wait_for_a_cluster_that_does_not_answer(committer: Committer, cluster: FakeCluster) -> None:
     """Only the newest of the offsets that arrive meanwhile are committed."""
     cluster.open.clear()
-    tell(committer, 0)
+    progressed(committer, 0)
     assert cluster.was_asked.acquire(timeout=WITHIN_S)
     for offset in range(1, 100):
-        tell(committer, offset)
+        progressed(committer, offset)
     end(committer)
     assert not committer.drain([], 0.0)
     cluster.open.set()
@@ -86,12 +86,12 @@ def test_events_do_not_wait_for_a_cluster_that_does_not_answer(committer: Commit
 
 def test_drain_waits_for_late_events_of_spark(committer: Committer, cluster: FakeCluster) -> None:
     """The last progress and the end of a query come after `awaitTermination` has returned."""
-    committer.tell(lambda groups: groups.started(ORDERS))
+    committer.submit(lambda groups: groups.started(ORDERS))
     is_waiting = threading.Barrier(2)
 
     def late() -> None:
         is_waiting.wait(WITHIN_S)
-        tell(committer, 7)
+        progressed(committer, 7)
         end(committer)
 
     spark = threading.Thread(target=late)
@@ -103,8 +103,8 @@ def test_drain_waits_for_late_events_of_spark(committer: Committer, cluster: Fak
 
 
 def test_draining_is_over_when_time_is(committer: Committer, caplog: pytest.LogCaptureFixture) -> None:
-    tell(committer, 1, OTHERS)
-    tell(committer, 1)
+    progressed(committer, 1, OTHERS)
+    progressed(committer, 1)
     end(committer)
     assert committer.drain([ORDERS], WITHIN_S)
     assert not committer.drain([], 0.0)
@@ -114,8 +114,8 @@ def test_draining_is_over_when_time_is(committer: Committer, caplog: pytest.LogC
 def test_drain_does_not_wait_for_refused_offsets(
     committer: Committer, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster.next = [Outcome({}, "it has members")]
-    tell(committer, 1)
+    cluster.next = [CommitResult({}, "it has members")]
+    progressed(committer, 1)
     end(committer)
     assert not committer.drain([], WITHIN_S)
     assert caplog.messages == ["it has members", "not all offsets are committed: it has members"]
@@ -129,7 +129,7 @@ def test_committer_repeats_a_commit_after_any_error(
     """The commit is repeated without a new event."""
     caplog.set_level(logging.WARNING)
     cluster.next = [trouble]
-    tell(committer, 1)
+    progressed(committer, 1)
     assert cluster.was_asked.acquire(timeout=WITHIN_S)
     end(committer)
     assert committer.drain([], WITHIN_S)
@@ -144,33 +144,33 @@ def test_draining_does_not_wait_until_a_pause_is_over(
     monkeypatch.setattr("spark_connectors.progress.groups.PAUSE_FIRST_S", 1e6)
     has_failed = threading.Event()
 
-    def hear(_: logging.LogRecord) -> bool:
+    def note_failure(_: logging.LogRecord) -> bool:
         has_failed.set()
         return True
 
     logger = logging.getLogger("spark_connectors.progress.committer")
-    logger.addFilter(hear)
+    logger.addFilter(note_failure)
     try:
         cluster.open.clear()
         cluster.next = [WireError("away")]
-        tell(committer, 1)
+        progressed(committer, 1)
         end(committer)
         cluster.open.set()
         assert has_failed.wait(WITHIN_S)
         assert committer.drain([], WITHIN_S)
     finally:
-        logger.removeFilter(hear)
+        logger.removeFilter(note_failure)
 
 
 def test_thread_of_the_committer_ends_at_close(committer: Committer, cluster: FakeCluster) -> None:
     assert threads() == []
-    tell(committer, 1)
+    progressed(committer, 1)
     assert len(threads()) == 1
     committer.close(WITHIN_S)
     assert threads() == []
     assert cluster.is_closed
     assert [one.positions for one in cluster.asked] == [{FIRST: 1}]
-    tell(committer, 2)
+    progressed(committer, 2)
     assert committer.metrics().committed == {"spark-orders": {FIRST: 1}}
     assert not committer.drain([], WITHIN_S)
 
@@ -178,7 +178,7 @@ def test_thread_of_the_committer_ends_at_close(committer: Committer, cluster: Fa
 def test_closing_tries_once_and_no_more(committer: Committer, cluster: FakeCluster) -> None:
     cluster.open.clear()
     cluster.next = [WireError("away"), WireError("away")]
-    tell(committer, 1)
+    progressed(committer, 1)
     assert cluster.was_asked.acquire(timeout=WITHIN_S)
     committer.close(0.0)
     cluster.open.set()

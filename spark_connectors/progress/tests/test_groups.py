@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from spark_connectors.progress import groups as tested
-from spark_connectors.progress.groups import PAUSE_MAX_S, REFRESH_S, Commit, Groups, Outcome, Query
+from spark_connectors.progress.groups import PAUSE_MAX_S, REFRESH_S, Commit, CommitResult, Groups, Query
 from spark_connectors.progress.options import report_options
 from spark_connectors.progress.positions import Positions
 from spark_connectors.wire import TopicPartition
@@ -29,7 +29,7 @@ def commit_all(groups: Groups, now_s: float = NOW_S) -> list[Commit]:
     """Commit all waiting offsets successfully."""
     found = []
     while (wanted := groups.take(now_s)) is not None:
-        assert groups.done(wanted, Outcome(wanted.positions)) in (None, "offsets are committed again")
+        assert groups.done(wanted, CommitResult(wanted.positions)) in (None, "offsets are committed again")
         found.append(wanted)
     return found
 
@@ -52,7 +52,7 @@ def test_offsets_that_arrive_during_a_commit_are_committed_next() -> None:
     assert wanted is not None
     groups.progressed(ORDERS, {FIRST: 2})
     groups.ended(ORDERS.run_id)
-    groups.done(wanted, Outcome(wanted.positions))
+    groups.done(wanted, CommitResult(wanted.positions))
     assert commit_all(groups) == [Commit("spark-orders", {FIRST: 2})]
     assert list(groups.unsettled()) == []
 
@@ -150,7 +150,7 @@ def test_unreachable_cluster_is_logged_once_and_tried_again_with_growing_pauses(
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, PAUSE_MAX_S, PAUSE_MAX_S]
     wanted = groups.take(now_s)
     assert wanted == Commit("spark-orders", {FIRST: 1})
-    assert groups.done(wanted, Outcome(wanted.positions)) == "offsets are committed again"
+    assert groups.done(wanted, CommitResult(wanted.positions)) == "offsets are committed again"
     assert (groups.metrics().failures, groups.metrics().last_error) == (7, "nobody is there")
 
 
@@ -171,7 +171,7 @@ def test_refusal_is_logged_once_and_tried_again_with_new_offsets() -> None:
         groups.progressed(ORDERS, {FIRST: 1, SECOND: 1})
         wanted = groups.take(NOW_S)
         assert wanted is not None
-        lines.append(groups.done(wanted, Outcome({FIRST: 1}, refusal)))
+        lines.append(groups.done(wanted, CommitResult({FIRST: 1}, refusal)))
         assert groups.take(NOW_S + 1e6) is None
     assert lines == ["it has members", None, None, "it has members"]
     assert groups.refusals() == {"spark-orders": "it has members"}
@@ -204,7 +204,7 @@ def test_number_of_remembered_groups_is_bounded(monkeypatch: pytest.MonkeyPatch)
         wanted = wanted or groups.take(NOW_S)
         groups.ended(query.run_id)
     assert wanted is not None
-    groups.done(wanted, Outcome(wanted.positions))
+    groups.done(wanted, CommitResult(wanted.positions))
     commit_all(groups)
     assert set(groups.metrics().committed) == {"spark-orders", "spark-short-0", "spark-short-9"}
 
@@ -238,7 +238,7 @@ class Histories(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.groups = machine("{query}")
-        self.told: dict[str, Positions] = {}
+        self.committed: dict[str, Positions] = {}
         self.running: dict[str, Query] = {}
         self.taken: Commit | None = None
         self.now_s = NOW_S
@@ -256,7 +256,7 @@ class Histories(RuleBasedStateMachine):
     @rule(query=runs, offset=st.integers(0, 100))
     def progress(self, query: Query, offset: int) -> None:
         self.groups.progressed(query, {FIRST: offset})
-        self.told[query.id] = {FIRST: offset}
+        self.committed[query.id] = {FIRST: offset}
 
     @rule(query=consumes(runs))
     def end(self, query: Query) -> None:
@@ -273,7 +273,7 @@ class Histories(RuleBasedStateMachine):
         if self.taken is None:
             self.taken = self.groups.take(self.now_s)
         elif outcome == "taken":
-            self.groups.done(self.taken, Outcome(self.taken.positions))
+            self.groups.done(self.taken, CommitResult(self.taken.positions))
             self.taken = None
         else:
             self.groups.failed(self.taken, "away", self.now_s)
@@ -282,14 +282,14 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def nothing_piles_up(self) -> None:
         lines = list(self.groups.unsettled())
-        assert len(lines) <= len(self.running) + len(self.told) + 1
+        assert len(lines) <= len(self.running) + len(self.committed) + 1
 
     def teardown(self) -> None:
         if self.taken is not None:
             self.groups.failed(self.taken, "away", self.now_s)
         self.groups.hurry()
         commit_all(self.groups, self.now_s)
-        assert self.groups.metrics().committed == self.told
+        assert self.groups.metrics().committed == self.committed
         assert len(list(self.groups.unsettled())) == len(self.running)
 
 

@@ -62,7 +62,7 @@ def _record(delta: int, offset: int) -> bytes:
     return varint(len(moved)) + bytes(moved)
 
 
-def told(data: bytes | bytearray) -> list[tuple[object, ...]]:
+def rows_in(data: bytes | bytearray) -> list[tuple[object, ...]]:
     """Offsets, timestamps and content of the records, in order."""
     return [
         (header.base_offset + one.offset_delta, one.timestamp_ms, one.key, one.value, one.headers)
@@ -76,7 +76,7 @@ def plain(data: bytes, end: int | None = None) -> bytearray:
     return as_plain(memoryview(data), batch, end)
 
 
-def made_anew(data: bytes, start: int = 0, *, keeps_time_type: bool = False) -> list[Dense]:
+def rebuilt_rows(data: bytes, start: int = 0, *, keeps_time_type: bool = False) -> list[Dense]:
     (batch,) = batches_of(data)
     return list(rebuilt(memoryview(data), batch, start, keeps_time_type=keeps_time_type))
 
@@ -87,7 +87,7 @@ def test_a_copy_has_the_same_records_and_is_taken(codec: Codec, offsets: list[in
     data = batch_of(offsets, codec, end=offsets[-1] + 1 + more)
     copied = plain(data)
     header = check_kept(memoryview(copied), LIMITS, NOW_MS)
-    assert told(copied) == told(data)
+    assert rows_in(copied) == rows_in(data)
     assert header.next_offset == offsets[-1] + 1 + more
     assert copied[61:] == data[61:], "compressed as it was"
 
@@ -97,14 +97,14 @@ def test_a_copy_may_stand_for_offsets_behind_it() -> None:
     for end, next_offset in [(None, 7), (3, 7), (7, 7), (9, 9), (5 + DELTA_MAX, 5 + DELTA_MAX), (6 + DELTA_MAX, 7)]:
         copied = plain(data, end)
         assert check_kept(memoryview(copied), LIMITS, NOW_MS).next_offset == next_offset
-        assert told(copied) == told(data)
+        assert rows_in(copied) == rows_in(data)
 
 
 @pytest.mark.parametrize("bits", [LOG_APPEND_TIME_BIT, DELETE_HORIZON_BIT])
 def test_plain_copy_keeps_the_time_type_and_the_delete_horizon(bits: int) -> None:
     data = batch_of([5, 6], attributes=TRANSACTIONAL_BIT | bits)
     assert parse_header(plain(data)).attributes == bits
-    assert told(plain(data)) == told(data)
+    assert rows_in(plain(data)) == rows_in(data)
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (7, 9), (0, DELTA_MAX), (0, 2**40)])
@@ -119,8 +119,8 @@ def test_offsets_without_records(start: int, end: int) -> None:
 @given(offsets=st.sets(st.integers(0, 60), min_size=1).map(sorted), start=st.integers(0, 70))
 def test_records_are_put_into_batches_without_gaps(codec: Codec, offsets: list[int], start: int) -> None:
     data = batch_of(offsets, codec)
-    made = made_anew(data, start)
-    assert told(b"".join(one.batch for one in made)) == [one for one in told(data) if one[0] >= start]  # type: ignore[operator]
+    made = rebuilt_rows(data, start)
+    assert rows_in(b"".join(one.batch for one in made)) == [one for one in rows_in(data) if one[0] >= start]  # type: ignore[operator]
     for one in made:
         (batch,) = batches_of(one.batch)
         assert is_dense(batch)
@@ -134,8 +134,8 @@ def test_records_are_put_into_batches_without_gaps(codec: Codec, offsets: list[i
 def test_rebuilt_batches_keep_append_times_and_on_request_the_time_type() -> None:
     data = batch_of([5, 6, 8], attributes=LOG_APPEND_TIME_BIT)
     for keeps in (True, False):
-        made = made_anew(data, keeps_time_type=keeps)
-        assert told(b"".join(one.batch for one in made)) == told(data)
+        made = rebuilt_rows(data, keeps_time_type=keeps)
+        assert rows_in(b"".join(one.batch for one in made)) == rows_in(data)
         assert [parse_header(one.batch).is_log_append_time for one in made] == [keeps, keeps]
 
 

@@ -97,7 +97,7 @@ def test_read_uncommitted(history: History) -> None:
     assert visible(batches, [], is_committed_only=False) == [one for one in batches if not one.is_control]
 
 
-def told(history: History) -> list[Batch]:
+def batches_of_history(history: History) -> list[Batch]:
     return visible(batches_of(history.log), history.aborted_from(0, with_ends=False), is_committed_only=True)
 
 
@@ -107,7 +107,7 @@ def test_committed_batch_of_a_producer_after_its_abort_is_visible() -> None:
     history.finish(1, Outcome.ABORT)
     history.write(1)
     history.finish(1, Outcome.COMMIT)
-    assert [one.base_offset for one in told(history)] == [2]
+    assert [one.base_offset for one in batches_of_history(history)] == [2]
 
 
 def test_non_transactional_batch_of_a_producer_with_an_abort_is_visible() -> None:

@@ -19,7 +19,7 @@ from spark_connectors.segments.bucket_catalogue import BucketCatalogue
 from spark_connectors.segments.sealed import Sealed
 from spark_connectors.wire import TopicPartition
 from tiering.cluster_objects import ClusterObjects, TopicCopy
-from tiering.manifest.manifest import Entry, Fence, Manifest, begin_copy, end_copy, shed
+from tiering.manifest.manifest import Fence, Manifest, SegmentEntry, begin_copy, end_copy, shed
 from tiering.manifest.manifest_log import Author, Change, ManifestLog
 from tiering.names import Place
 from tiering.object_store import Content, ObjectStore
@@ -52,7 +52,7 @@ def name() -> str:
 class Written(NamedTuple):
     """A copied segment: its entry in the manifest, its key, and its trailer."""
 
-    entry: Entry
+    entry: SegmentEntry
     key: str
     trailer: bytes
 
@@ -107,7 +107,7 @@ class Tier:
 
         return self.change(change, log)
 
-    def entries(self, log: ManifestLog | None = None) -> list[Entry]:
+    def entries(self, log: ManifestLog | None = None) -> list[SegmentEntry]:
         """All entries that the broker finds."""
         log = log or self.log()
         return trio.run(log.entries, trio.run(log.load))
@@ -158,7 +158,7 @@ def segment_of(
         records, tally = b"".join(batches), Tally()
         for one in batches:
             tally.add(parse_header(memoryview(one)))
-    partition = api.TopicPartition(place.topic_id, "topic", place.partition)
+    partition = api.TopicIdPartition(place.topic_id, "topic", place.partition)
     footer = tally.footer(partition, base, len(records), aborted=aborted)
     if not batches:
         footer = footer._replace(digest=(base.to_bytes(8, "big") + end.to_bytes(8, "big")) * 2, records=end - base)
@@ -169,9 +169,9 @@ def segment_of(
     return CopiedSegment(facts, file, crc32c(records), encode(footer), packed, b"", ((0, 0),), producers)
 
 
-def entry_of(copied: CopiedSegment, generation: int, digest: str, object_size_bytes: int, crc: int) -> Entry:
+def entry_of(copied: CopiedSegment, generation: int, digest: str, object_size_bytes: int, crc: int) -> SegmentEntry:
     facts = copied.facts
-    return Entry(
+    return SegmentEntry(
         base=facts.base_offset,
         end=facts.end_offset,
         generation=generation,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import pickle
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import pytest
 import trio
 
-from kafkawire.http.tests.test_sealed_segments import app_of, told
+from kafkawire.http.tests.test_sealed_segments import app_of, segments_of
 from kafkawire.tests.cold_world import COLD, Cold, cold_broker
-from spark_connectors.segments.broker import BrokerCatalogue, asked
+from spark_connectors.segments.broker import BrokerCatalogue, fetch_document
 from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed
 from spark_connectors.wire import TopicPartition
 
@@ -130,15 +129,15 @@ def test_another_broker_is_asked_where_one_cannot_tell() -> None:
 async def test_catalogue_reads_the_answer_of_a_broker() -> None:
     async with cold_broker(1, 3) as cold:
         await trio.sleep(1)
-        found = await _as_told(cold)
-        keys = [key for key in sorted(cold.world.objects.objects) if "/topics/" not in key]
+        found = await _as_reported(cold)
+        keys = [key for key in sorted(cold.deps.objects.objects) if "/topics/" not in key]
         assert [(one.base, one.end) for one in found.segments] == [(0, 1), (1, 2), (2, 3)]
         assert all(one.key in keys and one.aborted is None and len(one.digest) == 64 for one in found.segments)
         assert (found.end, found.log_start, found.store) == (3, 0, "s3://bucket/lake")
 
 
-async def _as_told(cold: Cold) -> Sealed:
-    _, document = await told(app_of(cold))
+async def _as_reported(cold: Cold) -> Sealed:
+    _, document = await segments_of(app_of(cold))
     topic_id = bytes.fromhex(document["topic_id"])
     asking = BrokerCatalogue([URL], lambda *_: document, has_files=False)
     found = asking.sealed(TopicPartition(COLD, 0), topic_id, 0, 3)
@@ -193,12 +192,13 @@ def test_how_a_broker_is_asked(
     monkeypatch.setattr(Connection, "body", body)
     if isinstance(expected, str):
         with pytest.raises(CatalogueUnavailable, match=expected):
-            asked(URL, "a/b c", {"partition": 1})
+            fetch_document(URL, "a/b c", {"partition": 1})
     else:
-        assert asked(URL, "a/b c", {"partition": 1}) == expected
+        assert fetch_document(URL, "a/b c", {"partition": 1}) == expected
     assert Connection.asked == "/v1/topics/a%2Fb%20c/segments?partition=1"
 
 
 def test_broker_catalogue_can_be_pickled() -> None:
-    copy = pickle.loads(pickle.dumps(BrokerCatalogue([URL], has_files=True)))
-    assert json.dumps(vars(copy), default=str)
+    original = BrokerCatalogue([URL], has_files=True)
+    copy = pickle.loads(pickle.dumps(original))
+    assert vars(copy) == vars(original)

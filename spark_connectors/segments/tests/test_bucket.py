@@ -27,7 +27,7 @@ from spark_connectors.segments.tests.bucket_world import (
 from spark_connectors.wire import TopicPartition
 from tiering.inventory.inventory import Part, holding_of
 from tiering.manifest import manifest_log
-from tiering.manifest.manifest import Entry, Manifest, diverge
+from tiering.manifest.manifest import Manifest, SegmentEntry, diverge
 from tiering.manifest.manifest_log import KEPT_MS, Change
 from tiering.names import Place
 from tiering.topic_deletion import delete_partition
@@ -40,7 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_log, "PAGE_ENTRIES", 4)
 
 
-def told(place: Place, entries: list[Entry]) -> list[Segment]:
+def expected_segments(place: Place, entries: list[SegmentEntry]) -> list[Segment]:
     """Segments that a catalogue has to return."""
     return [
         Segment(
@@ -58,7 +58,7 @@ def check(bucket: Bucket, catalogue: BucketCatalogue) -> Sealed:
     holding = trio.run(holding_of, Part(bucket.store, "", CLUSTER), bucket.place())
     assert (found.log_start, found.end) == (holding.log_start, holding.end)
     counted = [one for one in bucket.entries() if one.end > found.log_start]
-    assert list(found.segments) == told(bucket.place(), counted)
+    assert list(found.segments) == expected_segments(bucket.place(), counted)
     return found
 
 
@@ -190,7 +190,7 @@ def test_segments_of_a_diverged_log_replace_the_copied_segments(bucket: Bucket, 
     bucket.change(lambda manifest: Change(diverge(manifest, 15, 0)), log)
     bucket.copy(18, log=log)
     assert [one.end for one in everything(catalogue).segments] == [10, 18]
-    assert list(everything(catalogue).segments) == told(bucket.place(), bucket.entries(log))
+    assert list(everything(catalogue).segments) == expected_segments(bucket.place(), bucket.entries(log))
 
 
 def test_a_restored_cluster_goes_on_in_the_same_place(bucket: Bucket, catalogue: BucketCatalogue) -> None:

@@ -109,7 +109,7 @@ def test_a_damaged_topic_is_told(bucket: Bucket, catalogue: BucketCatalogue) -> 
 
 async def test_catalogue_finds_topics_and_segments_that_a_broker_uploaded(tmp_path: Path) -> None:
     async with cold_broker(2, 3) as cold:
-        for key, (data, _) in cold.world.objects.objects.items():
+        for key, (data, _) in cold.deps.objects.objects.items():
             path = tmp_path / key
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)

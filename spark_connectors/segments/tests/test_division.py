@@ -18,7 +18,7 @@ ID = bytes(16)
 
 
 @dataclass
-class Told:
+class ScriptedCatalogue:
     """Catalogue with a number of segments for each partition. A segment has ten offsets, a hundred bytes and four
     batches.
     """
@@ -47,16 +47,16 @@ def one(partition: int, start: int, end: int) -> OffsetRange:
     return OffsetRange(TopicPartition("t", partition), ID, start, end)
 
 
-def told(ranges: list[OffsetRange]) -> list[tuple[int, int, int, int]]:
+def ranges_of(ranges: list[OffsetRange]) -> list[tuple[int, int, int, int]]:
     """Partition, start, end and bytes of segments of each range."""
     sizes = [each.size_bytes if isinstance(each, SealedRange) else 0 for each in ranges]
     return [(each.place.partition, each.start, each.end, size) for each, size in zip(ranges, sizes, strict=True)]
 
 
 def test_tasks_read_at_most_the_split_bytes_of_segments() -> None:
-    division = BySegments(Told({0: 3, 1: 1}), 100)
+    division = BySegments(ScriptedCatalogue({0: 3, 1: 1}), 100)
     found = division.divided([one(0, 0, 35), one(1, 0, 10), one(2, 0, 5), one(3, 4, 4)], None, None)
-    assert told(found) == [
+    assert ranges_of(found) == [
         (0, 0, 10, 100),
         (0, 10, 20, 100),
         (0, 20, 30, 100),
@@ -67,10 +67,10 @@ def test_tasks_read_at_most_the_split_bytes_of_segments() -> None:
 
 
 def test_there_are_about_as_many_tasks_as_asked_for() -> None:
-    division = BySegments(Told({0: 2}), 1 << 20)
-    assert told(division.divided([one(0, 0, 20)], None, None)) == [(0, 0, 20, 200)]
+    division = BySegments(ScriptedCatalogue({0: 2}), 1 << 20)
+    assert ranges_of(division.divided([one(0, 0, 20)], None, None)) == [(0, 0, 20, 200)]
     assert len(division.divided([one(0, 0, 20)], 8, None)) == 8
-    assert told(division.divided([one(0, 0, 40)], 4, None)) == [
+    assert ranges_of(division.divided([one(0, 0, 40)], 4, None)) == [
         (0, 0, 10, 100),
         (0, 10, 20, 100),
         (0, 20, 30, 0),
@@ -79,40 +79,40 @@ def test_there_are_about_as_many_tasks_as_asked_for() -> None:
 
 
 def test_tasks_have_at_most_the_requested_number_of_offsets() -> None:
-    found = BySegments(Told({0: 1}), 1 << 20).divided([one(0, 0, 12)], None, 4)
-    assert told(found) == [(0, 0, 3, 50), (0, 3, 6, 50), (0, 6, 10, 50), (0, 10, 12, 0)]
+    found = BySegments(ScriptedCatalogue({0: 1}), 1 << 20).divided([one(0, 0, 12)], None, 4)
+    assert ranges_of(found) == [(0, 0, 3, 50), (0, 3, 6, 50), (0, 6, 10, 50), (0, 10, 12, 0)]
 
 
 def test_segments_before_the_start_time_are_not_read() -> None:
-    found = BySegments(Told({0: 3}), 1 << 20).divided([one(0, 0, 30)], None, None, Times(20))
-    assert told(found) == [(0, 0, 30, 100)]
+    found = BySegments(ScriptedCatalogue({0: 3}), 1 << 20).divided([one(0, 0, 30)], None, None, Times(20))
+    assert ranges_of(found) == [(0, 0, 30, 100)]
 
 
 def test_range_is_fetched_if_the_catalogue_is_unavailable() -> None:
-    catalogue = Told({0: 3}, is_away=True)
-    assert told(BySegments(catalogue, 100).divided([one(0, 0, 30)], None, None)) == [(0, 0, 30, 0)]
+    catalogue = ScriptedCatalogue({0: 3}, is_away=True)
+    assert ranges_of(BySegments(catalogue, 100).divided([one(0, 0, 30)], None, None)) == [(0, 0, 30, 0)]
 
 
 def test_batch_positions_of_a_large_segment_are_looked_up_if_missing() -> None:
     looked: list[tuple[str | None, str | None]] = []
 
-    def look_into(segment: Segment, store: str | None) -> Segment:
+    def with_trailer(segment: Segment, store: str | None) -> Segment:
         looked.append((segment.key, store))
         if segment.base == 20:
             raise SegmentGone("it is gone")
         return segment._replace(positions=((segment.base + 5, 50),))
 
-    catalogue = Told({0: 3}, has_positions=False)
-    found = BySegments(catalogue, 60, look_into).divided([one(0, 0, 30)], None, None)
+    catalogue = ScriptedCatalogue({0: 3}, has_positions=False)
+    found = BySegments(catalogue, 60, with_trailer).divided([one(0, 0, 30)], None, None)
     assert looked == [("0", "s3://bucket"), ("10", "s3://bucket"), ("20", "s3://bucket")]
-    assert told(found) == [(0, 0, 5, 50), (0, 5, 10, 50), (0, 10, 15, 50), (0, 15, 20, 50), (0, 20, 30, 100)]
-    BySegments(catalogue, 100, look_into).divided([one(0, 0, 30)], None, None)
+    assert ranges_of(found) == [(0, 0, 5, 50), (0, 5, 10, 50), (0, 10, 15, 50), (0, 15, 20, 50), (0, 20, 30, 100)]
+    BySegments(catalogue, 100, with_trailer).divided([one(0, 0, 30)], None, None)
     assert len(looked) == 3
 
 
 @pytest.mark.parametrize("partition", [0, 1])
 def test_a_stream_at_the_end_asks_now_and_then(partition: int) -> None:
-    catalogue, clock = Told({0: 3}), FakeClock()
+    catalogue, clock = ScriptedCatalogue({0: 3}), FakeClock()
     division = BySegments(catalogue, 1 << 20, clock=clock)
 
     def plan(start: int, end: int) -> int:

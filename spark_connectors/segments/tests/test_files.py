@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import TopicPartition
+from engine.api import TopicIdPartition
 from engine.batches.batch import parse_header
 from engine.logs.segments.footer import Tally, encode
 from spark_connectors.segments.files import SegmentFile
@@ -21,7 +21,7 @@ def sealed(directory: Path, *values: bytes) -> Segment:
     log.append(*values)
     content = b"".join(log.batches)
     tally.add(parse_header(memoryview(content)))
-    footer = tally.footer(TopicPartition(bytes(16), "t", 0), 0, len(content))
+    footer = tally.footer(TopicIdPartition(bytes(16), "t", 0), 0, len(content))
     path = directory / f"{0:020d}.log"
     path.write_bytes(content)
     path.with_suffix(".footer").write_bytes(encode(footer))

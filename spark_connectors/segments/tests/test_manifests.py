@@ -25,7 +25,7 @@ from spark_connectors.segments.sealed import CatalogueUnavailable
 from tiering.checked_json import with_checksum
 from tiering.cluster_objects import TopicCopy
 from tiering.manifest.codec import encode_manifest, encode_page
-from tiering.manifest.manifest import Doomed, Entry, Fence, Intent, Manifest, Page
+from tiering.manifest.manifest import Doomed, Fence, Intent, Manifest, Page, SegmentEntry
 from tiering.names import Place
 
 PLACE = Place("", "cluster", bytes(16), 3)
@@ -37,9 +37,9 @@ INTENTS = st.builds(Intent, NUMBERS, NUMBERS, GENERATIONS, DIGESTS)
 
 
 @st.composite
-def entries_between(draw: st.DrawFn, bounds: list[int]) -> tuple[Entry, ...]:
+def entries_between(draw: st.DrawFn, bounds: list[int]) -> tuple[SegmentEntry, ...]:
     return tuple(
-        Entry(
+        SegmentEntry(
             base=base,
             end=end,
             generation=draw(GENERATIONS),
@@ -119,7 +119,7 @@ def test_versions_are_of_the_blocks_of_the_broker(version: int, block: int) -> N
 
 
 @given(BOUNDS.filter(lambda bounds: len(bounds) > 1).flatmap(entries_between), GENERATIONS)
-def test_decoded_page_equals_the_page_of_the_broker(entries: tuple[Entry, ...], generation: int) -> None:
+def test_decoded_page_equals_the_page_of_the_broker(entries: tuple[SegmentEntry, ...], generation: int) -> None:
     page, data = encode_page(entries, generation)
     named = manifests.Page(page.first, page.end, page.generation, page.digest)
     assert list(decode_page(data, named, "key")) == [fields(one, *ENTRY_FIELDS) for one in entries]

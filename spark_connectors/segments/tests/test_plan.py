@@ -29,7 +29,7 @@ def wanted(start: int, end: int) -> OffsetRange:
     return OffsetRange(PLACE, ID, start, end)
 
 
-def told(one: OffsetRange) -> tuple[int, int, list[tuple[int, int, int]] | None]:
+def bounds_of_parts(one: OffsetRange) -> tuple[int, int, list[tuple[int, int, int]] | None]:
     parts = (
         [(each.segment.base, each.position, each.end) for each in one.parts] if isinstance(one, SealedRange) else None
     )
@@ -54,55 +54,55 @@ TWO = sealed(segment(0, 10, 100, 0, (4, 40), (8, 80)), segment(10, 20))
 def test_a_range_is_cut_where_the_log_is_sealed_up_to(
     start: int, end: int, expected: list[tuple[int, int, list[tuple[int, int, int]] | None]]
 ) -> None:
-    assert [told(one) for one in cut(wanted(start, end), TWO)] == expected
+    assert [bounds_of_parts(one) for one in cut(wanted(start, end), TWO)] == expected
 
 
 def test_offsets_below_the_log_start_are_fetched_so_that_their_loss_is_noticed() -> None:
     found = cut(wanted(2, 15), sealed(segment(0, 10), segment(10, 20), log_start=5))
-    assert [told(one) for one in found] == [(2, 5, None), (5, 15, [(0, 0, 100), (10, 0, 100)])]
+    assert [bounds_of_parts(one) for one in found] == [(2, 5, None), (5, 15, [(0, 0, 100), (10, 0, 100)])]
 
 
 def test_segments_of_another_topic_of_this_name_are_not_read() -> None:
     found = cut(OffsetRange(PLACE, bytes(15) + b"x", 0, 20), TWO)
-    assert [told(one) for one in found] == [(0, 20, None)]
+    assert [bounds_of_parts(one) for one in found] == [(0, 20, None)]
 
 
 def test_segments_without_a_record_that_is_late_enough_are_left_out() -> None:
     known = sealed(segment(0, 10, 100, 5), segment(10, 20, 100, 7), segment(20, 30, 100, 6), segment(30, 40, 100, -1))
     [found] = cut(wanted(0, 40), known, Times(6))
-    assert told(found) == (0, 40, [(10, 0, 100), (20, 0, 100)])
+    assert bounds_of_parts(found) == (0, 40, [(10, 0, 100), (20, 0, 100)])
     assert cut(wanted(0, 40), known, Times(8)) == []
     [behind] = cut(wanted(35, 50), known, Times(8))
-    assert told(behind) == (40, 50, None)
-    assert told(cut(wanted(0, 40), known, Times(-1))[0])[2] == [(base, 0, 100) for base in (0, 10, 20, 30)]
+    assert bounds_of_parts(behind) == (40, 50, None)
+    assert bounds_of_parts(cut(wanted(0, 40), known, Times(-1))[0])[2] == [(base, 0, 100) for base in (0, 10, 20, 30)]
 
 
 def test_segments_without_a_record_that_is_early_enough_are_left_out_where_that_is_known() -> None:
     bases = {0: 7, 10: -1, 20: 5}
     known = sealed(*(segment(base, base + 10)._replace(min_timestamp_ms=least) for base, least in bases.items()))
     [found] = cut(wanted(0, 30), known, Times(before_ms=6))
-    assert told(found)[2] == [(10, 0, 100), (20, 0, 100)]
+    assert bounds_of_parts(found)[2] == [(10, 0, 100), (20, 0, 100)]
     [found] = cut(wanted(0, 30), known, Times(before_ms=5))
-    assert told(found)[2] == [(10, 0, 100)]
+    assert bounds_of_parts(found)[2] == [(10, 0, 100)]
 
 
 def test_segments_with_out_of_order_timestamps_are_not_pruned() -> None:
     """A late first or maximal timestamp of a producer shows nothing about its other timestamps."""
     known = sealed(segment(0, 10, 100, 9), segment(10, 20, 100, 9)._replace(min_timestamp_ms=8))
     [found] = cut(wanted(0, 20), known, Times(before_ms=3))
-    assert told(found)[2] == [(0, 0, 100)]
+    assert bounds_of_parts(found)[2] == [(0, 0, 100)]
 
 
 def test_a_segment_is_split_at_places_where_batches_begin() -> None:
     [whole] = cut(wanted(0, 20), TWO)
     assert isinstance(whole, SealedRange)
-    assert [told(one) for one in split(whole, 100)] == [(0, 10, [(0, 0, 100)]), (10, 20, [(10, 0, 100)])]
-    assert [told(one) for one in split(whole, 60)] == [
+    assert [bounds_of_parts(one) for one in split(whole, 100)] == [(0, 10, [(0, 0, 100)]), (10, 20, [(10, 0, 100)])]
+    assert [bounds_of_parts(one) for one in split(whole, 60)] == [
         (0, 4, [(0, 0, 40)]),
         (4, 10, [(0, 40, 100)]),
         (10, 20, [(10, 0, 100)]),
     ]
-    assert [told(one)[:2] for one in split(whole, 1)] == [(0, 4), (4, 8), (8, 10), (10, 20)]
+    assert [bounds_of_parts(one)[:2] for one in split(whole, 1)] == [(0, 4), (4, 8), (8, 10), (10, 20)]
     assert split(whole, 200) == [whole]
 
 

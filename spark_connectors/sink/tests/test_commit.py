@@ -23,7 +23,7 @@ from kafkawire.wire.message import Message
 from spark_connectors.sink.commit import commit
 from spark_connectors.sink.errors import CommitRefused, Fenced, StagingLost
 from spark_connectors.sink.options import SinkOptions, sink_options
-from spark_connectors.sink.relay import Begin, Outcome
+from spark_connectors.sink.relay import Begin, RelayOutcome
 from spark_connectors.sink.staging import INLINE_MAX_BYTES, Staged, Task
 from spark_connectors.sink.task import stage
 from spark_connectors.sink.tests.world import World
@@ -60,21 +60,21 @@ def files(options: SinkOptions) -> list[Path]:
 
 def test_micro_batches_and_their_record(world: World, options: SinkOptions) -> None:
     for batch_id in range(3):
-        assert commit(tasks(options, batch_id), options, world.cluster()) is Outcome.WRITTEN
-        assert commit(tasks(options, batch_id), options, world.cluster()) is Outcome.WRITTEN_BEFORE
+        assert commit(tasks(options, batch_id), options, world.cluster()) is RelayOutcome.WRITTEN
+        assert commit(tasks(options, batch_id), options, world.cluster()) is RelayOutcome.WRITTEN_BEFORE
     assert sorted(map(str, world.values())) == sorted(f"b'{batch}/{task} '" for batch in range(3) for task in range(2))
     assert world.model.records == {"kafkawire-spark-q": 3}
 
 
 def test_a_job_has_no_record(world: World, options: SinkOptions) -> None:
-    assert commit(tasks(options, None), options, world.cluster()) is Outcome.WRITTEN
+    assert commit(tasks(options, None), options, world.cluster()) is RelayOutcome.WRITTEN
     assert len(world.values()) == 2
     assert world.model.records == {}
 
 
 def test_job_without_rows_sends_no_request(world: World, options: SinkOptions) -> None:
     nothing = [staged(options, Task("q", None, 0, 0))]
-    assert commit(nothing, options, world.cluster()) is Outcome.NOTHING_TO_WRITE
+    assert commit(nothing, options, world.cluster()) is RelayOutcome.NOTHING_TO_WRITE
     assert world.broker.requests == []
 
 
@@ -85,7 +85,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(world: World, options: SinkOp
     for lost in range(1, count):
         world = World()
         world.broker.next.extend([None] * lost + [FakeBroker.BREAK_AFTER])
-        assert commit(tasks(options, 0), options, world.cluster()) is Outcome.WRITTEN
+        assert commit(tasks(options, 0), options, world.cluster()) is RelayOutcome.WRITTEN
         assert len(world.values()) == 2
         assert world.model.records == {"kafkawire-spark-q": 1}
 
@@ -103,7 +103,7 @@ def test_abort_after_unknown_commit_undoes_nothing(world: World, options: SinkOp
     with pytest.raises(GaveUp):
         commit(tasks(options, 0), options, world.cluster())
     world.broker.is_down = False
-    assert commit(tasks(options, 0), options, world.cluster()) is Outcome.WRITTEN_BEFORE
+    assert commit(tasks(options, 0), options, world.cluster()) is RelayOutcome.WRITTEN_BEFORE
     assert len(world.values()) == 2
 
 
@@ -141,7 +141,7 @@ def test_commit_waits_for_a_topic_that_its_coordinator_does_not_know_yet(world: 
         )
 
     world.broker.handlers[AddPartitionsToTxnRequest] = unknown
-    assert commit(tasks(options, 0), options, world.cluster()) is Outcome.WRITTEN
+    assert commit(tasks(options, 0), options, world.cluster()) is RelayOutcome.WRITTEN
     assert len(world.values()) == 2
 
 
@@ -161,14 +161,14 @@ def test_a_record_that_is_missing(world: World, options: SinkOptions) -> None:
     with pytest.raises(CommitRefused, match="onMissingRecord=accept"):
         commit(tasks(options, 3), options, world.cluster())
     accepting = replace(options, is_missing_accepted=True)
-    assert commit(tasks(options, 3), accepting, world.cluster()) is Outcome.WRITTEN
+    assert commit(tasks(options, 3), accepting, world.cluster()) is RelayOutcome.WRITTEN
 
 
 def test_a_copy_of_a_checkpoint_is_the_same_query(world: World, options: SinkOptions) -> None:
     """Another topic does not make it another query."""
-    assert commit(tasks(options, 0), options, world.cluster()) is Outcome.WRITTEN
+    assert commit(tasks(options, 0), options, world.cluster()) is RelayOutcome.WRITTEN
     elsewhere = replace(options, topic="u")
-    assert commit(tasks(elsewhere, 0), elsewhere, world.cluster()) is Outcome.WRITTEN_BEFORE
+    assert commit(tasks(elsewhere, 0), elsewhere, world.cluster()) is RelayOutcome.WRITTEN_BEFORE
 
 
 def test_how_long_a_transaction_may_take(world: World, options: SinkOptions) -> None:
@@ -217,5 +217,5 @@ def test_files_that_cannot_be_deleted_are_no_failure(
 ) -> None:
     """A file is in place of the directory, so it cannot be listed."""
     (Path(options.staging) / "kafkawire-spark").touch()
-    assert commit(tasks(options, 0), options, world.cluster()) is Outcome.WRITTEN
+    assert commit(tasks(options, 0), options, world.cluster()) is RelayOutcome.WRITTEN
     assert "are not deleted" in caplog.text

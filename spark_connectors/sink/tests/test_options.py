@@ -65,7 +65,7 @@ def test_a_batch_is_not_larger_than_a_request(record: int, batch: int, expected:
         ("kafka.acks", "1", "option kafka.acks: 1 cannot be obeyed"),
         ("kafka.enable.idempotence", "false", "option kafka.enable.idempotence: false cannot be obeyed"),
         ("kafka.compression.type", "brotli", "'brotli' is none of none, gzip, snappy, lz4, zstd"),
-        ("kafka.compression.zstd.level", "3", "levels are those that Kafka's clients have"),
+        ("kafka.compression.zstd.level", "3", "the levels are the defaults of Kafka's clients"),
         ("kafka.transactional.id", "mine", "the sink has one of its own"),
         ("kafka.key.serializer", "x", "keys are bytes or text"),
         ("kafka.value.serializer", "x", "values are bytes or text"),

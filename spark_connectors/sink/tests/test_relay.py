@@ -29,8 +29,8 @@ from spark_connectors.sink.relay import (
     Commit,
     Frame,
     Job,
-    Outcome,
     Producer,
+    RelayOutcome,
     Step,
     relay,
     windows,
@@ -62,16 +62,16 @@ EXPECTED: list[list[bytes]] = [[b"0a", b"0b", b"1a", b"1d"], [b"0c", b"1b", b"1c
 
 
 class Process:
-    """A process that commits a micro-batch, step by step. `is_heard_twice`: each request reaches the cluster twice."""
+    """A process that commits a micro-batch, step by step. `sends_twice`: each request reaches the cluster twice."""
 
-    def __init__(self, model: Model, batch_id: int, *, is_heard_twice: bool = False) -> None:
+    def __init__(self, model: Model, batch_id: int, *, sends_twice: bool = False) -> None:
         self._model = model
-        self._is_heard_twice = is_heard_twice
+        self._sends_twice = sends_twice
         frames = MICRO_BATCHES[batch_id]
         job = Job(NAME, batch_id, tuple(dict.fromkeys(one.place for one in frames)))
         self._machine = relay(job, frames)
         self._answer: Any = None
-        self.outcome: Outcome | None = None
+        self.outcome: RelayOutcome | None = None
         self.is_fenced = False
         self.is_refused = False
 
@@ -92,7 +92,7 @@ class Process:
             self.is_refused = True
             return
         try:
-            for _ in range(1 + self._is_heard_twice):
+            for _ in range(1 + self._sends_twice):
                 self._answer = self._model.perform(NAME, asked)
         except BrokerError:
             self.is_fenced = True
@@ -102,7 +102,7 @@ class Process:
             self.step()
         return self
 
-    def run(self) -> Outcome | None:
+    def run(self) -> RelayOutcome | None:
         while not self.is_over:
             self.step()
         return self.outcome
@@ -128,15 +128,15 @@ def started(batch_id: int) -> Model:
     """A model in which all earlier micro-batches are written."""
     model = Model()
     for one in range(batch_id):
-        assert Process(model, one).run() is Outcome.WRITTEN
+        assert Process(model, one).run() is RelayOutcome.WRITTEN
     return model
 
 
 def finish(model: Model, batch_id: int) -> None:
     """Continue as Spark does: repeat this micro-batch until it is done, then write the others."""
-    assert Process(model, batch_id).run() in (Outcome.WRITTEN, Outcome.WRITTEN_BEFORE)
+    assert Process(model, batch_id).run() in (RelayOutcome.WRITTEN, RelayOutcome.WRITTEN_BEFORE)
     for one in range(batch_id + 1, len(MICRO_BATCHES)):
-        assert Process(model, one).run() is Outcome.WRITTEN
+        assert Process(model, one).run() is RelayOutcome.WRITTEN
     assert written(model) == EXPECTED
     assert not model.is_open
 
@@ -144,7 +144,7 @@ def finish(model: Model, batch_id: int) -> None:
 def test_steps_in_their_order() -> None:
     model = started(1)
     model.steps.clear()
-    assert Process(model, 1).run() is Outcome.WRITTEN
+    assert Process(model, 1).run() is RelayOutcome.WRITTEN
     assert [type(step).__name__ for step in model.steps] == [
         "Begin", "ReadRecord", "AddPartitions", "Append", "Append", "AddRecord", "WriteRecord", "Commit"
     ]  # fmt: skip
@@ -166,7 +166,7 @@ def test_a_process_dies_anywhere(batch_id: int) -> None:
 @pytest.mark.parametrize("batch_id", MICRO_BATCHES)
 def test_answers_are_lost_and_requests_repeated(batch_id: int) -> None:
     model = started(batch_id)
-    assert Process(model, batch_id, is_heard_twice=True).run() is Outcome.WRITTEN
+    assert Process(model, batch_id, sends_twice=True).run() is RelayOutcome.WRITTEN
     finish(model, batch_id)
 
 
@@ -175,7 +175,7 @@ def test_commit_with_a_lost_answer_is_found_by_the_next_process(batch_id: int) -
     model = started(batch_id)
     Process(model, batch_id).stepped(steps_of(batch_id) - 1)
     assert isinstance(model.steps[-1], Commit)
-    assert Process(model, batch_id).run() is Outcome.WRITTEN_BEFORE
+    assert Process(model, batch_id).run() is RelayOutcome.WRITTEN_BEFORE
     finish(model, batch_id)
 
 
@@ -189,11 +189,11 @@ def test_record_is_read_after_fencing(batch_id: int) -> None:
     count = steps_of(batch_id)
     for firsts in combinations(range(2 * count), count):
         model = started(batch_id)
-        processes = [Process(model, batch_id), Process(model, batch_id, is_heard_twice=firsts[0] == 0)]
+        processes = [Process(model, batch_id), Process(model, batch_id, sends_twice=firsts[0] == 0)]
         for turn in range(2 * count):
             processes[turn not in firsts].step()
         assert all(one.is_over for one in processes)
-        assert [one.outcome for one in processes].count(Outcome.WRITTEN) <= 1
+        assert [one.outcome for one in processes].count(RelayOutcome.WRITTEN) <= 1
         finish(model, batch_id)
 
 
@@ -206,7 +206,7 @@ def test_orphan_commit_process_is_fenced(batch_id: int) -> None:
         successor = Process(model, batch_id).stepped(1)
         orphan.run()
         assert orphan.is_fenced
-        assert successor.run() is Outcome.WRITTEN
+        assert successor.run() is RelayOutcome.WRITTEN
         finish(model, batch_id)
 
 
@@ -230,7 +230,7 @@ def test_many_processes_take_turns(data: st.DataObject) -> None:
     processes = [Process(model, batch_id)]
     for chosen in data.draw(st.lists(st.integers(0, 3), max_size=60)):
         if chosen >= len(processes):
-            processes.append(Process(model, batch_id, is_heard_twice=data.draw(st.booleans())))
+            processes.append(Process(model, batch_id, sends_twice=data.draw(st.booleans())))
         processes[chosen if chosen < len(processes) else -1].step()
     finish(model, batch_id)
 
@@ -244,20 +244,20 @@ def asked(job: Job, *answers: Any, frames: Sequence[Frame] = ()) -> list[Step]:
     return [machine.send(answer) for answer in (None, *answers)]
 
 
-def performed(model: Model, machine: Generator[Step, Any, Outcome]) -> Outcome:
+def performed(model: Model, machine: Generator[Step, Any, RelayOutcome]) -> RelayOutcome:
     answer = None
     while True:
         try:
             answer = model.perform(NAME, machine.send(answer))
         except StopIteration as end:
-            outcome: Outcome = end.value
+            outcome: RelayOutcome = end.value
             return outcome
 
 
 def test_a_job_without_rows_has_no_transaction() -> None:
     with pytest.raises(StopIteration) as end:
         next(relay(Job(NAME, None, ()), []))
-    assert end.value.value is Outcome.NOTHING_TO_WRITE
+    assert end.value.value is RelayOutcome.NOTHING_TO_WRITE
 
 
 @pytest.mark.parametrize("batch_id", range(2))
@@ -265,7 +265,7 @@ def test_a_micro_batch_is_recorded_without_rows_too(batch_id: int) -> None:
     """Otherwise the next micro-batch with rows would miss its record, because it may have expired."""
     model = started(batch_id)
     model.steps.clear()
-    assert performed(model, relay(Job(NAME, batch_id, ()), [])) is Outcome.WRITTEN
+    assert performed(model, relay(Job(NAME, batch_id, ()), [])) is RelayOutcome.WRITTEN
     assert [type(step).__name__ for step in model.steps] == [
         "Begin",
         "ReadRecord",

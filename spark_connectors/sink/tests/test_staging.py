@@ -92,7 +92,7 @@ def test_incomplete_staging_file_has_the_suffix_part_until_it_is_discarded(tmp_p
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     staged = stage(SOME, tmp_path)
     Path(staged.path).unlink()
-    with pytest.raises(StagingLost, match=r"what task 3 of query has staged in .* The option stagingLocation must be"):
+    with pytest.raises(StagingLost, match=r"file that task 3 of query has staged, .* option stagingLocation must be"):
         list(frames_of(staged))
 
 
@@ -114,12 +114,12 @@ def test_a_file_that_was_changed(tmp_path: Path) -> None:
         with pytest.raises(StagingLost):
             list(frames_of(staged))
     path.write_bytes(content + b"x")
-    with pytest.raises(StagingLost, match="its CRC, its size or its rows are others"):
+    with pytest.raises(StagingLost, match="its CRC, its size or its rows differ"):
         list(frames_of(staged))
 
 
 def test_a_message_of_other_rows(tmp_path: Path) -> None:
-    with pytest.raises(StagingLost, match="its rows are others"):
+    with pytest.raises(StagingLost, match="its rows differ"):
         list(frames_of(replace(stage(SOME, tmp_path), rows=1)))
 
 

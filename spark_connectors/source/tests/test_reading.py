@@ -10,7 +10,7 @@ from engine.api import Outcome
 from spark_connectors.records.columns import schema_of
 from spark_connectors.source.options import HEADERS
 from spark_connectors.source.ranges import OffsetRange
-from spark_connectors.source.reading import KeptCluster, read_range
+from spark_connectors.source.reading import ClusterCache, read_range
 from spark_connectors.source.schema import declared
 from spark_connectors.source.tests.world import FIRST_MS, World
 from spark_connectors.wire import TopicPartition
@@ -53,7 +53,7 @@ def test_transactions(isolation: str, size_bytes: str) -> None:
 
 def test_connections_stay_where_they_are() -> None:
     world = World()
-    kept = KeptCluster()
+    kept = ClusterCache()
     options, others = world.options(), world.options(**{"kafka.client.id": "x"})
     first = kept.of(options)
     assert kept.of(options) is first

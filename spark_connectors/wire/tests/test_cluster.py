@@ -34,7 +34,7 @@ from spark_connectors.wire import (
     ErrorCode,
     GaveUp,
     MalformedReply,
-    Outcome,
+    PartitionResult,
     ReplyTooLarge,
     Settings,
     TopicPartition,
@@ -114,7 +114,7 @@ class World:
         return FindCoordinatorResponse(coordinators=rows)
 
     def ask(self, partitions: Iterable[TopicPartition] = OURS, **how: Any) -> dict[TopicPartition, int]:
-        return self.cluster.at_leaders(LIST_OFFSETS, partitions, offsets_wanted, offsets_told, **how)
+        return self.cluster.at_leaders(LIST_OFFSETS, partitions, offsets_wanted, offset_results, **how)
 
     def end(self, **how: Any) -> EndTxnResponse:
         request = EndTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, committed=True)
@@ -130,10 +130,10 @@ def offsets_wanted(theirs: dict[TopicPartition, int]) -> ListOffsetsRequest:
     return ListOffsetsRequest(isolation_level=0, topics=(ListOffsetsTopic(name="t", partitions=tuple(rows)),))
 
 
-def offsets_told(reply: ListOffsetsResponse) -> Iterable[Outcome[int]]:
+def offset_results(reply: ListOffsetsResponse) -> Iterable[PartitionResult[int]]:
     for topic in reply.topics:
         for row in topic.partitions:
-            yield Outcome(TopicPartition(topic.name, row.partition_index), row.error_code, row.offset)
+            yield PartitionResult(TopicPartition(topic.name, row.partition_index), row.error_code, row.offset)
 
 
 EXPECTED = {OURS[0]: 100, OURS[1]: 101}
@@ -327,10 +327,14 @@ def fetch(world: World, **how: Any) -> dict[TopicPartition, Any]:
         topics = (FetchTopic(topic_id=TOPIC_ID, partitions=(row,)),)
         return FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=10, isolation_level=0, topics=topics)
 
-    def told(reply: Fetched) -> Iterable[Outcome[Any]]:
-        return [Outcome(OURS[0], row.error_code, row.records) for topic in reply.responses for row in topic.partitions]
+    def results_in(reply: Fetched) -> Iterable[PartitionResult[Any]]:
+        return [
+            PartitionResult(OURS[0], row.error_code, row.records)
+            for topic in reply.responses
+            for row in topic.partitions
+        ]
 
-    return world.cluster.at_leaders(FETCH, [OURS[0]], wanted, told, **how)
+    return world.cluster.at_leaders(FETCH, [OURS[0]], wanted, results_in, **how)
 
 
 def test_an_unknown_topic_id_may_become_known() -> None:

@@ -13,13 +13,13 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install -r requirement
 from pyspark import cloudpickle
 
 from engine.api import Outcome as Ending
-from engine.api import TopicPartition as Place
+from engine.api import TopicIdPartition as Place
 from engine.batches.batch import parse_header
 from engine.logs.segments.footer import Tally, encode
 from spark_connectors.jobs.audit import driver as module
 from spark_connectors.jobs.audit.driver import FetchTask, SealedTask, audit
-from spark_connectors.jobs.audit.segments import What
-from spark_connectors.jobs.report import Outcome, ProgressLine, Report
+from spark_connectors.jobs.audit.segments import ProblemKind
+from spark_connectors.jobs.report import JobOutcome, ProgressLine, Report
 from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.spans import Span
 from spark_connectors.jobs.tests.tiers import TOPIC, log_of, options_of, tier_of
@@ -71,7 +71,7 @@ def test_a_tier_that_is_in_order(tmp_path: Path) -> None:
     log.decide(7, Ending.ABORT, first)
     bucket = tier_of(tmp_path, [log_of(VALUES), log])
     report = report_of(bucket, has_records=True)
-    assert (report.outcome, report.findings) == (Outcome.DONE, [])
+    assert (report.outcome, report.findings) == (JobOutcome.DONE, [])
     size_bytes = sum(len(one) for one in log_of(VALUES).batches + log.batches)
     assert report.counts == {"objects": 6, "batches": 11, "records": 44, "bytes": size_bytes}
 
@@ -80,7 +80,7 @@ def test_a_flipped_bit_of_a_record_is_named(bucket: Bucket) -> None:
     second = objects(bucket)[1]
     flip(second, len(log_of(VALUES).batches[0]) + 100)
     report = report_of(bucket)
-    assert report.outcome is Outcome.DIFFERS
+    assert report.outcome is JobOutcome.DIFFERS
     (found,) = report.findings
     known = {name: found[name] for name in ("kind", "partition", "segment", "position", "offset")}
     position = len(log_of(VALUES).batches[2])
@@ -120,7 +120,7 @@ def test_an_object_that_was_put_under_the_key_of_another_is_found(bucket: Bucket
     (found,) = report_of(bucket).findings
     assert (found["kind"], found["detail"]) == (
         "trailer",
-        f"its key has not the digest of what it holds, {other.digest}",
+        f"its key lacks the digest of its content, {other.digest}",
     )
 
 
@@ -138,7 +138,7 @@ def test_a_manifest_that_is_damaged_is_found(bucket: Bucket) -> None:
 def test_a_dry_run_reads_nothing(bucket: Bucket) -> None:
     objects(bucket)[0].unlink()
     report = report_of(bucket, is_dry_run=True)
-    assert (report.outcome, report.counts) == (Outcome.DONE, {"tasks": 4, "offsets": 40})
+    assert (report.outcome, report.counts) == (JobOutcome.DONE, {"tasks": 4, "offsets": 40})
 
 
 def test_segment_deleted_before_its_read_is_looked_up_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_segment_deleted_before_its_read_is_looked_up_again(bucket: Bucket, monk
 
     monkeypatch.setattr(SealedTask, "run", run_late)
     report = report_of(bucket)
-    assert (report.outcome, report.findings) == (Outcome.DONE, [])
+    assert (report.outcome, report.findings) == (JobOutcome.DONE, [])
     assert report.counts["objects"] == 3
 
 
@@ -179,9 +179,9 @@ def test_correct_segment_file_has_no_findings_and_a_flipped_bit_is_found(tmp_pat
     task = SealedTask(PLACE, sealed_file(tmp_path, log), None, has_records=True)
     found = cloudpickle.loads(cloudpickle.dumps(task)).run()
     assert (found.findings.kept, found.records, found.batches) == ([], 40, 8)
-    assert task.told() == {"segment": 0, "file": task.segment.path}
+    assert task.location() == {"segment": 0, "file": task.segment.path}
     flip(Path(str(task.segment.path)), 90)
-    assert [one.what for one in task.run().findings.kept] == [What.BATCH]
+    assert [one.kind for one in task.run().findings.kept] == [ProblemKind.BATCH]
 
 
 @pytest.mark.parametrize("suffix", [".log", ".footer"])
@@ -211,7 +211,7 @@ def test_segment_file_and_object_are_audited(bucket: Bucket, tmp_path: Path, mon
     with TopicLog(options) as log:
         planner = module._Planner(log, report, has_records=False)
         tasks = planner.tasks([Span(0, 0, 10)])
-        assert [list(one.told()) for one in tasks] == [["segment", "file"], ["segment", "object"]]
+        assert [list(one.location()) for one in tasks] == [["segment", "file"], ["segment", "object"]]
         Path(str(segment.path)).write_bytes(b"short")
         assert planner.still_there([(task, str(task.run().gone)) for task in tasks[:1]]) == []
     (found,) = report.findings
@@ -251,14 +251,14 @@ def test_correct_fetched_batches_have_no_findings(monkeypatch: pytest.MonkeyPatc
 def test_damaged_fetched_batch_is_found_with_its_offset(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(module, "fetched", pieces_of(*log_of(VALUES).batches[:2], then=error))
     (found,) = fetch_task().run().findings.kept
-    assert (found.what, found.offset, found.position) == (What.BATCH, 10, None)
+    assert (found.kind, found.offset, found.position) == (ProblemKind.BATCH, 10, None)
 
 
 def test_offsets_that_go_back_from_one_answer_to_the_next_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, *_ = log_of(VALUES).batches
     monkeypatch.setattr(module, "fetched", pieces_of(second, first))
     (found,) = fetch_task().run().findings.kept
-    assert (found.what, found.offset) == (What.OFFSETS, 0)
+    assert (found.kind, found.offset) == (ProblemKind.OFFSETS, 0)
 
 
 def test_a_broker_that_does_not_answer_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import Outcome
-from engine.api import TopicPartition as Place
+from engine.api import TopicIdPartition as Place
 from engine.batches.batch import Record, parse_header, seal_batch
 from engine.logs.segments.footer import Tally
-from spark_connectors.jobs.audit.segments import FINDINGS_MAX, Finding, Findings, SegmentAudit, What
+from spark_connectors.jobs.audit.segments import FINDINGS_MAX, Finding, Findings, ProblemKind, SegmentAudit
 from spark_connectors.records.tests.written import LOG_APPEND_TIME, NOW_MS, TRANSACTIONAL, batch
 from spark_connectors.segments.sealed import Segment
 from spark_connectors.source.tests.world import Log
@@ -38,9 +38,9 @@ def segment_of(log: Log) -> Segment:
         places.append((header.base_offset, position))
         position += len(one)
     footer = tally.footer(Place(bytes(16), "t", 0), log.start, position)
-    told = log.start, log.end, position, footer.max_timestamp_ms, footer.digest.hex()
+    described = log.start, log.end, position, footer.max_timestamp_ms, footer.digest.hex()
     least_ms = -1 if footer.min_timestamp_ms is None else footer.min_timestamp_ms
-    return Segment(*told, tuple(log.aborted), tuple(places[1:]), min_timestamp_ms=least_ms, records=footer.records)
+    return Segment(*described, tuple(log.aborted), tuple(places[1:]), min_timestamp_ms=least_ms, records=footer.records)
 
 
 def audited(content: bytes, segment: Segment, chunk_bytes: int = 1 << 30, *, has_records: bool = True) -> Findings:
@@ -56,8 +56,8 @@ def audited(content: bytes, segment: Segment, chunk_bytes: int = 1 << 30, *, has
     return findings
 
 
-def whats(content: bytes, segment: Segment) -> list[What]:
-    return [one.what for one in audited(content, segment).kept]
+def kinds_found(content: bytes, segment: Segment) -> list[ProblemKind]:
+    return [one.kind for one in audited(content, segment).kept]
 
 
 def transactions(*outcomes: Outcome) -> Log:
@@ -100,9 +100,9 @@ def test_damaged_batch_is_found_and_later_batches_are_still_audited() -> None:
     for number in (1, 3):
         content[borders[number] + 70] ^= 1
     found = audited(bytes(content), segment_of(log)).kept
-    assert [(one.what, one.position, one.offset) for one in found] == [
-        (What.BATCH, borders[1], 3),
-        (What.BATCH, borders[3], 9),
+    assert [(one.kind, one.position, one.offset) for one in found] == [
+        (ProblemKind.BATCH, borders[1], 3),
+        (ProblemKind.BATCH, borders[3], 9),
     ]
     assert "the CRC of the batch" in found[0].detail
 
@@ -113,27 +113,27 @@ def test_a_length_that_is_wrong_ends_it() -> None:
     content[len(log.batches[0]) + 8] ^= 0x40
     left = len(log.batches[1])
     assert audited(bytes(content), segment_of(log)).kept == [
-        Finding(What.BATCH, "no batch begins there", left, None),
-        Finding(What.SIZE, f"behind the last batch there are {left} bytes that are none", left),
+        Finding(ProblemKind.BATCH, "no batch begins there", left, None),
+        Finding(ProblemKind.SIZE, f"behind the last batch there are {left} bytes that are none", left),
     ]
 
 
 @pytest.mark.parametrize(
-    ("told", "what"),
+    ("changes", "kind"),
     [
-        ({"digest": "0" * 64}, What.DIGEST),
-        ({"records": 7}, What.RECORDS),
-        ({"max_timestamp_ms": 5}, What.TIMES),
-        ({"min_timestamp_ms": 1 << 60}, What.TIMES),
-        ({"base": 1}, What.OFFSETS),
-        ({"end": 5}, What.OFFSETS),
-        ({"positions": ((3, 20),)}, What.POSITION),
+        ({"digest": "0" * 64}, ProblemKind.DIGEST),
+        ({"records": 7}, ProblemKind.RECORDS),
+        ({"max_timestamp_ms": 5}, ProblemKind.TIMES),
+        ({"min_timestamp_ms": 1 << 60}, ProblemKind.TIMES),
+        ({"base": 1}, ProblemKind.OFFSETS),
+        ({"end": 5}, ProblemKind.OFFSETS),
+        ({"positions": ((3, 20),)}, ProblemKind.POSITION),
     ],
 )
-def test_description_that_contradicts_the_batches_is_found(told: dict[str, Any], what: What) -> None:
+def test_description_that_contradicts_the_batches_is_found(changes: dict[str, Any], kind: ProblemKind) -> None:
     log = log_of(3, 3)
-    found = whats(b"".join(log.batches), segment_of(log)._replace(**told))
-    assert set(found) == {what}
+    found = kinds_found(b"".join(log.batches), segment_of(log)._replace(**changes))
+    assert set(found) == {kind}
 
 
 def test_a_position_of_another_offset_is_none() -> None:
@@ -141,20 +141,20 @@ def test_a_position_of_another_offset_is_none() -> None:
     segment = segment_of(log)
     ((offset, position),) = segment.positions
     (found,) = audited(b"".join(log.batches), segment._replace(positions=((offset - 1, position),))).kept
-    assert found[:1] + found[2:] == (What.POSITION, position, offset - 1)
+    assert found[:1] + found[2:] == (ProblemKind.POSITION, position, offset - 1)
 
 
 def test_batches_that_go_back_are_found() -> None:
     log = log_of(3, 3, 3)
     log.batches[1], log.batches[2] = log.batches[2], log.batches[1]
-    assert whats(b"".join(log.batches), segment_of(log)) == [What.OFFSETS]
+    assert kinds_found(b"".join(log.batches), segment_of(log)) == [ProblemKind.OFFSETS]
 
 
 def test_bytes_behind_the_last_batch_are_found() -> None:
     log = log_of(3)
     segment = segment_of(log)
     content = log.batches[0] + bytes(20)
-    assert whats(content, segment._replace(size_bytes=len(content))) == [What.SIZE]
+    assert kinds_found(content, segment._replace(size_bytes=len(content))) == [ProblemKind.SIZE]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_bytes_behind_the_last_batch_are_found() -> None:
 def test_transactions_and_their_markers(outcome: Outcome, aborted: Sequence[tuple[int, int, int]], detail: str) -> None:
     log = transactions(outcome)
     (found,) = audited(b"".join(log.batches), segment_of(log)._replace(aborted=tuple(aborted))).kept
-    assert found.what is What.ABORTED
+    assert found.kind is ProblemKind.ABORTED
     assert found.detail.endswith(detail)
     assert found.offset == 4
 
@@ -188,7 +188,7 @@ def test_abort_marker_without_records_in_the_segment_has_no_finding() -> None:
     log = transactions(Outcome.ABORT)
     del log.batches[0]
     del log.batches[1]
-    assert whats(b"".join(log.batches), segment_of(log)._replace(aborted=())) == []
+    assert kinds_found(b"".join(log.batches), segment_of(log)._replace(aborted=())) == []
 
 
 def test_a_batch_that_was_emptied_belongs_to_no_transaction() -> None:
@@ -197,14 +197,14 @@ def test_a_batch_that_was_emptied_belongs_to_no_transaction() -> None:
         base = parse_header(memoryview(log.batches[place])).base_offset
         emptied = batch(Record(), kept=(), base_offset=base, attributes=TRANSACTIONAL, producer=(0, 0, 0))
         log.batches[place] = emptied
-    assert whats(b"".join(log.batches), segment_of(log)._replace(aborted=())) == []
+    assert kinds_found(b"".join(log.batches), segment_of(log)._replace(aborted=())) == []
 
 
 def test_records_are_looked_at_where_that_is_asked_for() -> None:
     content = batch(Record(b"k", b"v", NOW_MS), Record(b"k", b"v", NOW_MS + 5), max_timestamp_ms=NOW_MS + 1)
     log = Log(0, 2, [content])
     (found,) = audited(content, segment_of(log)).kept
-    assert found == Finding(What.TIMES, f"a record has {NOW_MS + 5}, and its batch says {NOW_MS + 1}", 0, 0)
+    assert found == Finding(ProblemKind.TIMES, f"a record has {NOW_MS + 5}, and its batch says {NOW_MS + 1}", 0, 0)
     assert audited(content, segment_of(log), has_records=False) == Findings()
 
 
@@ -226,7 +226,7 @@ def test_records_that_are_none_are_found_behind_a_right_crc() -> None:
     right = batch(Record(b"k", b"v", NOW_MS), base_offset=1)
     log = Log(0, 3, [wrong(0), right, wrong(2)])
     found = audited(b"".join(log.batches), segment_of(log)).kept
-    assert [(one.what, one.offset) for one in found] == [(What.BATCH, 0), (What.BATCH, 2)]
+    assert [(one.kind, one.offset) for one in found] == [(ProblemKind.BATCH, 0), (ProblemKind.BATCH, 2)]
 
 
 def test_times_of_a_brokers_clock_are_not_before_the_least() -> None:
@@ -235,7 +235,7 @@ def test_times_of_a_brokers_clock_are_not_before_the_least() -> None:
     segment = segment_of(log)
     assert segment.min_timestamp_ms == NOW_MS
     assert audited(content, segment) == Findings()
-    assert set(whats(content, segment._replace(min_timestamp_ms=NOW_MS + 1))) == {What.TIMES}
+    assert set(kinds_found(content, segment._replace(min_timestamp_ms=NOW_MS + 1))) == {ProblemKind.TIMES}
 
 
 def test_findings_are_bounded() -> None:

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from spark_connectors.jobs.cli.common import Refused, add_run, add_topic, asked_of, size_bytes, topic_options
+from spark_connectors.jobs.cli.common import Refused, add_run, add_topic, shown_arguments, size_bytes, topic_options
 from spark_connectors.options import OptionRefused
 
 
@@ -45,7 +45,7 @@ def test_topics_are_one_a_run() -> None:
 
 
 def test_reports_tell_no_values_of_options() -> None:
-    asked = asked_of(parsed("--option", "segments.store=s3://me:secret@lake"), table="delta:/lake")
+    asked = shown_arguments(parsed("--option", "segments.store=s3://me:secret@lake"), table="delta:/lake")
     assert asked == {"topic": "events", "bootstrap_server": None, "options": ["segments.store"], "table": "delta:/lake"}
 
 

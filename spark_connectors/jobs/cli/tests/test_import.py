@@ -8,15 +8,15 @@ import pytest
 
 from spark_connectors.jobs.cli import import_
 from spark_connectors.jobs.cli.common import Refused, add_run
-from spark_connectors.jobs.importing.job import Asked
+from spark_connectors.jobs.importing.job import ImportRequest
 from spark_connectors.options import OptionRefused
 
 
-def asked(*words: str) -> Asked:
+def asked(*words: str) -> ImportRequest:
     parser = argparse.ArgumentParser(exit_on_error=False)
     import_.add_arguments(parser)
     add_run(parser)
-    return import_.asked_of_words(parser.parse_args(["--topic", "orders", "--from-bootstrap", "there:1", *words]))
+    return import_.import_request(parser.parse_args(["--topic", "orders", "--from-bootstrap", "there:1", *words]))
 
 
 def test_the_source_is_read_as_committed_and_the_target_is_called_the_same() -> None:
@@ -46,7 +46,7 @@ def test_an_address_of_ipv6_is_a_host() -> None:
     [
         (
             ["-b", "here:2", "--option", "kafka.isolation.level=read_uncommitted"],
-            "what is imported is what is committed",
+            "an import reads committed records only",
         ),
         (["-b", "here:2", "--option", "segments=http://there:9644"], "segments: an import fetches all"),
         (["-b", "here:2", "--option", "segments.store=s3://lake"], "an import fetches"),

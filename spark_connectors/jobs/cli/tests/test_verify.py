@@ -12,7 +12,7 @@ from spark_connectors.jobs.cli import audit, verify
 from spark_connectors.jobs.cli.common import Refused
 from spark_connectors.jobs.comparison.tests.exports import JOB, directory_table, export, without
 from spark_connectors.jobs.declared import declared
-from spark_connectors.jobs.report import Outcome, ProgressLine, Report
+from spark_connectors.jobs.report import JobOutcome, ProgressLine, Report
 from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.table_rows import ORIGIN_COLUMNS, JsonForm, RawForm
 from spark_connectors.jobs.tests.tiers import TOPIC, log_of, options_of, tier_of
@@ -47,17 +47,17 @@ def run(command: ModuleType, lake: Path, *words: str, is_dry_run: bool = False) 
 
 def test_a_table_of_raw_rows(lake: Path) -> None:
     report = run(verify, lake, "--table", f"parquet:{lake}/raw", "--job", JOB)
-    assert (report.outcome, report.counts["missing"]) == (Outcome.DIFFERS, 1)
+    assert (report.outcome, report.counts["missing"]) == (JobOutcome.DIFFERS, 1)
     assert report.asked["table"] == f"parquet:file://{lake}/raw"
-    assert run(verify, lake, "--table", f"parquet:{lake}/raw", "--job", JOB, is_dry_run=True).outcome is Outcome.DONE
+    assert run(verify, lake, "--table", f"parquet:{lake}/raw", "--job", JOB, is_dry_run=True).outcome is JobOutcome.DONE
     starting = ("--starting", f'{{"{TOPIC}": {{"0": 8}}}}')
-    assert run(verify, lake, "--table", f"parquet:{lake}/raw", "--job", JOB, *starting).outcome is Outcome.DONE
+    assert run(verify, lake, "--table", f"parquet:{lake}/raw", "--job", JOB, *starting).outcome is JobOutcome.DONE
 
 
 def test_verify_reads_dead_letters_beside_the_json_table_unless_another_table_is_given(lake: Path) -> None:
     words = ("--table", f"parquet:{lake}/json", "--job", JOB, "--form", "json", "--schema", f"{lake}/schema.json")
     report = run(verify, lake, *words)
-    assert (report.outcome, report.counts["dead_letters"]) == (Outcome.DONE, 1)
+    assert (report.outcome, report.counts["dead_letters"]) == (JobOutcome.DONE, 1)
     assert run(verify, lake, *words, "--dead-letters", f"parquet:{lake}/elsewhere").counts["missing"] == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 from spark_connectors.jobs.cli import diff as command
 from spark_connectors.jobs.cli.common import Refused
 from spark_connectors.jobs.comparison.diff import COMPARABLE, diff, diff_in_order
-from spark_connectors.jobs.report import FINDINGS_MAX, Outcome, ProgressLine, Report
+from spark_connectors.jobs.report import FINDINGS_MAX, JobOutcome, ProgressLine, Report
 from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.tests.tiers import log_of, options_of, tier_of
 from spark_connectors.jobs.topic_log import TopicLog
@@ -39,7 +39,7 @@ def test_topics_that_have_the_same_rows(tmp_path: Path, compare: Any) -> None:
     logs = [log_of(VALUES), log_of([*VALUES, None]), Log()]
     others = [log_of(VALUES, batch_rows=7), log_of([*VALUES, None], batch_rows=3), Log()]
     report = report_of(*tiers(tmp_path, logs, others), compare=compare)
-    assert (report.outcome, report.findings) == (Outcome.DONE, [])
+    assert (report.outcome, report.findings) == (JobOutcome.DONE, [])
     assert (report.counts["left_rows"], report.counts["right_rows"]) == (81, 81)
 
 
@@ -58,7 +58,7 @@ def test_diff_counts_offsets_deleted_on_one_side_and_does_not_compare_them(tmp_p
     left, right = tiers(tmp_path, [log_of([b"x", *VALUES[1:]])], [log_of(VALUES)])
     right.shed(15)
     report = report_of(left, right)
-    assert (report.outcome, report.counts["offsets_gone"], report.counts["left_rows"]) == (Outcome.DONE, 15, 25)
+    assert (report.outcome, report.counts["offsets_gone"], report.counts["left_rows"]) == (JobOutcome.DONE, 15, 25)
 
 
 def test_in_their_order_rows_may_have_any_offsets(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_in_their_order_rows_may_have_any_offsets(tmp_path: Path) -> None:
     for one in VALUES[20:]:
         gaps.append(one)
     buckets = tiers(tmp_path, [log_of(VALUES)], [gaps])
-    assert report_of(*buckets, "value", compare=diff_in_order).outcome is Outcome.DONE
+    assert report_of(*buckets, "value", compare=diff_in_order).outcome is JobOutcome.DONE
     assert report_of(*buckets, "value").counts["missing"] == 9
 
 
@@ -104,7 +104,7 @@ def test_partition_on_one_side_only_is_a_finding(tmp_path: Path, compare: Any) -
 @pytest.mark.parametrize("compare", [diff, diff_in_order])
 def test_a_dry_run_reads_no_rows(tmp_path: Path, compare: Any) -> None:
     report = report_of(*tiers(tmp_path, [log_of(VALUES)], [log_of([])]), compare=compare, is_dry_run=True)
-    assert (report.outcome, report.counts["offsets"], "left_rows" in report.counts) == (Outcome.DONE, 40, False)
+    assert (report.outcome, report.counts["offsets"], "left_rows" in report.counts) == (JobOutcome.DONE, 40, False)
 
 
 def parsed(*words: str) -> argparse.Namespace:

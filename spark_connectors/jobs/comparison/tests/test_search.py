@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from spark_connectors.jobs.comparison.search import (
     NO_SUMS,
+    CellRead,
     Columns,
     Difference,
     Kind,
     Limits,
-    Look,
     Search,
+    SpanFilter,
     Sums,
-    Within,
     added,
     sums_of,
     total,
@@ -33,14 +33,14 @@ EVERYWHERE = [Span(partition, 0, 100) for partition in range(3)]
 Rows = list[dict[str, Any]]
 
 
-def side(rows: Rows, look: Look, random: Any = None) -> Sums:
+def side(rows: Rows, request: CellRead, random: Any = None) -> Sums:
     """Sums of a side, read in batches of random rows."""
-    rows, within, sums = list(rows), Within(look.spans), list[Sums]()
+    rows, within, sums = list(rows), SpanFilter(request.spans), list[Sums]()
     if random is not None:
         random.shuffle(rows)
     while rows:
         count = len(rows) if random is None else random.randint(1, len(rows))
-        sums.append(sums_of(log_batch(rows[:count]), COLUMNS, within, look.width))
+        sums.append(sums_of(log_batch(rows[:count]), COLUMNS, within, request.width))
         rows = rows[count:]
     return total(sums)
 
@@ -53,13 +53,13 @@ def searched(
     left: Rows, right: Rows, spans: list[Span], limits: Limits = SMALL, random: Any = None
 ) -> tuple[Search, list[Difference]]:
     search, found = Search(spans, limits), []
-    while (look := search.look) is not None:
-        assert sum(one.size // look.width for one in look.spans) <= limits.cells or len(look.spans) == 1
-        found += search.take(side(left, look, random), side(right, look, random))
+    while (request := search.next_read) is not None:
+        assert sum(one.size // request.width for one in request.spans) <= limits.cells or len(request.spans) == 1
+        found += search.take(side(left, request, random), side(right, request, random))
     return search, found
 
 
-def told(left: Rows, right: Rows) -> Counter[tuple[Kind, int, int]]:
+def differences_of(left: Rows, right: Rows) -> Counter[tuple[Kind, int, int]]:
     """The expected differences, one for each row."""
     found: Counter[tuple[Kind, int, int]] = Counter()
     values: dict[tuple[int, int], tuple[list[bytes], list[bytes]]] = {}
@@ -110,7 +110,7 @@ def test_search_finds_all_damaged_rows_and_no_others(left: Rows, damages: list[t
     right = damaged(left, damages)
     search, found = searched(left, right, EVERYWHERE, SMALL, random)
     assert not search.unexamined
-    expected = told(left, right)
+    expected = differences_of(left, right)
     rows: Counter[Kind] = Counter()
     for one in found:
         rows[one.kind] += one.rows
@@ -122,10 +122,10 @@ def test_search_finds_all_damaged_rows_and_no_others(left: Rows, damages: list[t
 @given(LOGS, st.randoms(use_true_random=False))
 def test_sides_that_are_the_same_are_read_once(rows: Rows, random: Any) -> None:
     search = Search(EVERYWHERE, SMALL)
-    look = search.look
-    assert look is not None
-    assert search.take(side(rows, look, random), side(rows, look, random)) == []
-    assert search.look is None
+    request = search.next_read
+    assert request is not None
+    assert search.take(side(rows, request, random), side(rows, request, random)) == []
+    assert search.next_read is None
 
 
 def test_rows_outside_the_compared_spans_do_not_count() -> None:
@@ -165,26 +165,26 @@ def test_offsets_deleted_during_the_search_do_not_count() -> None:
     log = table[6:]
     search = Search([Span(1, 0, 10)], SMALL)
     found = []
-    while (look := search.look) is not None:
-        found += search.take(side(log, look), side(table, look), {1: 5 if look.width > 1 else 6})
-        assert all(one.start >= 5 for one in (search.look.spans if search.look else ()))
+    while (request := search.next_read) is not None:
+        found += search.take(side(log, request), side(table, request), {1: 5 if request.width > 1 else 6})
+        assert all(one.start >= 5 for one in (search.next_read.spans if search.next_read else ()))
     assert found == []
 
 
 def test_nothing_is_looked_at_where_there_is_nothing() -> None:
-    assert Search([]).look is None
-    assert Search([Span(0, 5, 5)]).look is None
+    assert Search([]).next_read is None
+    assert Search([Span(0, 5, 5)]).next_read is None
     assert NO_SUMS.row_count == 0
 
 
 def test_cells_are_wider_where_there_are_many_offsets() -> None:
-    look = Search([Span(0, 0, 1 << 40), Span(1, 7, 8)]).look
-    assert look is not None
-    assert look.width == 1 << 23
+    request = Search([Span(0, 0, 1 << 40), Span(1, 7, 8)]).next_read
+    assert request is not None
+    assert request.width == 1 << 23
 
 
 def test_rows_of_another_kind_are_kept_apart_and_added_up() -> None:
-    batch, within = log_batch([log_row(offset) for offset in range(3)]), Within([Span(1, 0, 10)])
+    batch, within = log_batch([log_row(offset) for offset in range(3)]), SpanFilter([Span(1, 0, 10)])
     dead = sums_of(batch, COLUMNS, within, 1, partition_base=100)
     assert dead.partitions.tolist() == [101, 101, 101]
     assert total([sums_of(batch, COLUMNS, within, 4), dead]).rows.tolist() == [3, 1, 1, 1]

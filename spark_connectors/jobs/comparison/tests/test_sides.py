@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install -r requirement
 
 from pyspark import cloudpickle
 
-from spark_connectors.jobs.comparison.search import Look
+from spark_connectors.jobs.comparison.search import CellRead
 from spark_connectors.jobs.comparison.sides import DEAD, Bounds, FilePart, LogSide, TableSide, columns_of
 from spark_connectors.jobs.comparison.tests.exports import directory_table, export
 from spark_connectors.jobs.declared import declared
@@ -24,7 +24,7 @@ from spark_connectors.jobs.tests.tiers import TOPIC, log_of, options_of, tier_of
 from spark_connectors.jobs.topic_log import TopicLog
 
 RAW = RawForm()
-LOOK = Look((Span(0, 0, 100), Span(1, 0, 100)), 10)
+LOOK = CellRead((Span(0, 0, 100), Span(1, 0, 100)), 10)
 
 
 def file_of(directory: Path, rows: pa.RecordBatch, **written: object) -> str:
@@ -89,8 +89,8 @@ def test_file_without_rows_in_the_spans_is_not_opened_again(tmp_path: Path) -> N
     for one in parts:
         side.has_read(one, one.read())
     assert (side.rows, side.compared) == (60, 60)
-    assert 0 < len(side.parts(Look((Span(1, 7, 8),), 1))) < len(parts)
-    assert side.parts(Look((Span(DEAD, 7, 8),), 1)) == []
+    assert 0 < len(side.parts(CellRead((Span(1, 7, 8),), 1))) < len(parts)
+    assert side.parts(CellRead((Span(DEAD, 7, 8),), 1)) == []
 
 
 def test_each_row_is_found_again_by_its_offset(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_each_row_is_found_again_by_its_offset(tmp_path: Path) -> None:
     for one in side.parts(LOOK):
         side.has_read(one, one.read())
     places = [(partition, offset) for partition in (0, 1) for offset in range(30)]
-    looks = [Look((Span(partition, offset, offset + 1),), 1) for partition, offset in places]
-    assert [sum(one.read().sums.row_count for one in side.parts(look)) for look in looks] == [1] * len(places)
+    looks = [CellRead((Span(partition, offset, offset + 1),), 1) for partition, offset in places]
+    assert [sum(one.read().sums.row_count for one in side.parts(request)) for request in looks] == [1] * len(places)
 
 
 def test_log_parts_can_be_pickled_and_end_at_the_log_end(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_log_parts_can_be_pickled_and_end_at_the_log_end(tmp_path: Path) -> None
     form = JsonForm(declared(json.dumps([{"name": "id", "type": "int64"}]), taken=ORIGIN_COLUMNS))
     with TopicLog(options_of(bucket, **{"segments.splitBytes": "1"})) as log:
         side = LogSide(log, form, columns_of(form), 1)
-        parts = side.parts(Look((Span(0, 3, 100), Span(DEAD, 0, 14), Span(7, 0, 9)), 1))
+        parts = side.parts(CellRead((Span(0, 3, 100), Span(DEAD, 0, 14), Span(7, 0, 9)), 1))
         assert [part.size for part in parts] == [10, 5]
         for one in parts:
             side.has_read(one, cloudpickle.loads(cloudpickle.dumps(one)).read())

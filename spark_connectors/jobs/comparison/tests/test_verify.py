@@ -25,7 +25,7 @@ from spark_connectors.jobs.comparison.tests.exports import (
 )
 from spark_connectors.jobs.comparison.verify import Exported, Plan, planned, verify
 from spark_connectors.jobs.declared import declared
-from spark_connectors.jobs.report import Outcome, ProgressLine, Report
+from spark_connectors.jobs.report import JobOutcome, ProgressLine, Report
 from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.spans import Span
 from spark_connectors.jobs.table_rows import ORIGIN_COLUMNS, Form, JsonForm, RawForm, Tombstones
@@ -72,7 +72,7 @@ def finding(kind: str, offset: int, rows: int = 1, **more: Any) -> dict[str, Any
 
 def test_a_table_that_has_the_rows_of_the_log(tmp_path: Path) -> None:
     report = Scene(tmp_path, [log_of(VALUES), log_of([*VALUES[:7], None])]).report()
-    assert (report.outcome, report.findings) == (Outcome.DONE, [])
+    assert (report.outcome, report.findings) == (JobOutcome.DONE, [])
     counts = {"offsets": 48, "log_rows": 48, "table_rows": 48, "table_rows_elsewhere": 0}
     assert report.counts == {**counts, "offsets_gone": 0, "dead": 0, "skipped": 0, "dead_letters": 0}
 
@@ -83,7 +83,7 @@ def test_changed_row_is_found_as_missing_doubled_or_different(tmp_path: Path, of
         [(without(offset), "missing"), (with_twice(offset), "doubled"), (with_value(offset, b"x"), "different")]
     ):
         report = Scene(tmp_path / str(number), [log_of(VALUES)], change=change).report()
-        assert report.outcome is Outcome.DIFFERS
+        assert report.outcome is JobOutcome.DIFFERS
         assert report.findings == [finding(kind, offset)]
         assert report.counts[kind] == 1
 
@@ -100,14 +100,14 @@ def test_a_row_that_the_log_has_not_is_unexpected_unless_the_log_is_compacted(tm
     scene = Scene(tmp_path, [log], change=change)
     assert scene.report().findings == [finding("unexpected", 6)]
     report = scene.report(is_compacted=True)
-    assert (report.outcome, report.counts["compacted"]) == (Outcome.DONE, 1)
+    assert (report.outcome, report.counts["compacted"]) == (JobOutcome.DONE, 1)
 
 
 def test_verify_counts_offsets_deleted_by_retention_and_does_not_compare_them(tmp_path: Path) -> None:
     scene = Scene(tmp_path, [log_of(VALUES)], change=without(3))
     scene.bucket.shed(20)
     report = scene.report()
-    assert report.outcome is Outcome.DONE
+    assert report.outcome is JobOutcome.DONE
     counts = ("offsets", "offsets_gone", "log_rows", "table_rows", "table_rows_elsewhere")
     assert [report.counts[name] for name in counts] == [20, 20, 20, 20, 19]
 
@@ -120,14 +120,14 @@ def test_table_rows_of_other_topics_or_unexported_offsets_do_not_count(tmp_path:
     files = written(scene.table, pa.Table.from_pylist(more, RAW.schema))
     scene.table.commit(JOB, files, before, before.advanced([]))
     report = scene.report()
-    assert (report.outcome, report.counts["table_rows_elsewhere"]) == (Outcome.DONE, 3)
+    assert (report.outcome, report.counts["table_rows_elsewhere"]) == (JobOutcome.DONE, 3)
 
 
 def test_json_is_decoded_once_more_and_dead_letters_are_looked_for(tmp_path: Path) -> None:
     values = [*VALUES[:9], b"no JSON", None, b'{"id": "x"}', *VALUES[9:20]]
     scene = Scene(tmp_path, [log_of(values)], JsonForm(COLUMNS))
     report = scene.report()
-    assert report.outcome is Outcome.DONE
+    assert report.outcome is JobOutcome.DONE
     counts = ("log_rows", "table_rows", "dead", "dead_letters", "skipped")
     assert [report.counts[name] for name in counts] == [23, 20, 3, 3, 0]
     scene.letters = directory_table(tmp_path / "none")
@@ -138,7 +138,7 @@ def test_rows_without_a_value_may_be_skipped(tmp_path: Path) -> None:
     form = JsonForm(COLUMNS, Tombstones.SKIP)
     report = Scene(tmp_path, [log_of([*VALUES[:3], None, b"dead"])], form).report()
     counts = ("log_rows", "table_rows", "dead", "dead_letters", "skipped")
-    assert report.outcome is Outcome.DONE
+    assert report.outcome is JobOutcome.DONE
     assert [report.counts[name] for name in counts] == [5, 3, 1, 1, 1]
 
 
@@ -154,7 +154,7 @@ def test_a_job_that_began_later_is_compared_from_there_on(tmp_path: Path) -> Non
     scene = Scene(tmp_path, [log_of(VALUES)], change=lambda rows: rows.slice(8))
     assert scene.report().findings == [finding("missing", 0, 8, last=7)]
     report = scene.report(startingOffsets=json.dumps({TOPIC: {"0": 8}}))
-    assert (report.outcome, report.counts["offsets"]) == (Outcome.DONE, 32)
+    assert (report.outcome, report.counts["offsets"]) == (JobOutcome.DONE, 32)
 
 
 def test_log_that_ends_before_the_exported_offset_is_a_finding(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_log_that_ends_before_the_exported_offset_is_a_finding(tmp_path: Path) -
 
 def test_a_dry_run_reads_no_rows(tmp_path: Path) -> None:
     report = Scene(tmp_path, [log_of(VALUES)], change=without(3)).report(is_dry_run=True)
-    assert (report.outcome, report.counts) == (Outcome.DONE, {"offsets": 40, "offsets_gone": 0})
+    assert (report.outcome, report.counts) == (JobOutcome.DONE, {"offsets": 40, "offsets_gone": 0})
 
 
 def test_table_in_another_form_or_absent_or_without_an_export_is_refused(tmp_path: Path) -> None:

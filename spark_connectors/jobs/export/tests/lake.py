@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from spark_connectors.jobs.export.driver import Export, Target
 from spark_connectors.jobs.export.tasks import Done, Task, write
-from spark_connectors.jobs.export.wanted import Wanted
+from spark_connectors.jobs.export.wanted import ExportPlan
 from spark_connectors.jobs.table_rows import Form, RawForm
 from spark_connectors.jobs.tables.api import Place, Progress
 from spark_connectors.jobs.tables.appending import superseded
@@ -137,12 +137,12 @@ class Lake:
     def target(self) -> Target:
         return Target(JOB, self.form, self.table, self.dead if self.has_dead else None)
 
-    def wanted(self, topic_id: bytes = TOPIC_ID) -> Wanted:
+    def wanted(self, topic_id: bytes = TOPIC_ID) -> ExportPlan:
         ranges = [
             OffsetRange(TopicPartition(TOPIC, number), topic_id, 0, self.ends.get(number, len(values)))
             for number, values in self.values.items()
         ]
-        return Wanted(topic_id, ranges, {Place(topic_id, one.place.partition): 0 for one in ranges})
+        return ExportPlan(topic_id, ranges, {Place(topic_id, one.place.partition): 0 for one in ranges})
 
     def export(
         self, workers: Workers | None = None, task: Callable[[Task], Done] | None = None, topic_id: bytes = TOPIC_ID

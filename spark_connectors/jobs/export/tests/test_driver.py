@@ -235,8 +235,8 @@ class Shuffled:
     def __init__(self, seed: int) -> None:
         self._choice = random.Random(seed)
 
-    def map(self, task: Callable[[Any], Any], wanted: Iterable[Any]) -> Iterator[Any]:
-        found = [task(one) for one in wanted]
+    def map(self, task: Callable[[Any], Any], arguments: Iterable[Any]) -> Iterator[Any]:
+        found = [task(one) for one in arguments]
         self._choice.shuffle(found)
         return iter(found)
 

@@ -13,7 +13,7 @@ from spark_connectors.source.fetching import Piece
 
 PRODUCER = 1234  # the producer in batch_of
 
-Told = tuple[int, bytes | None, bytes | None]
+RecordRow = tuple[int, bytes | None, bytes | None]
 
 
 def marker_at(offset: int, outcome: Outcome) -> bytes:
@@ -27,7 +27,7 @@ def piece_of(start: int, *batches: bytes, aborted: Sequence[tuple[int, int]] = (
     return Piece(start, memoryview(data), batches_of(data), aborted)
 
 
-def told(data: bytes) -> list[Told]:
+def records_of(data: bytes) -> list[RecordRow]:
     """Offset, key and value of each record."""
     return [
         (header.base_offset + one.offset_delta, one.key, one.value)

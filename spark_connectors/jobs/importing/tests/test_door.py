@@ -73,12 +73,12 @@ def test_append_returns_the_log_end_or_raises_for_each_answer(
 
 
 def test_door_is_the_first_broker_that_answers_and_its_topic_id_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked(url: str, _topic: str, _query: Mapping[str, object]) -> Mapping[str, object] | None:
+    def fetch_document(url: str, _topic: str, _query: Mapping[str, object]) -> Mapping[str, object] | None:
         if url == "http://away:1":
             raise CatalogueUnavailable("nobody")
         return {"topic_id": ID.hex()} if url == URL else None
 
-    monkeypatch.setattr(door, "asked", asked)
+    monkeypatch.setattr(door, "fetch_document", fetch_document)
     assert door_of(["http://away:1"], "t") is None
     assert door_of(["http://away:1", "http://other:2", URL], "t") == "http://other:2"
     assert knows(URL, "t", ID)

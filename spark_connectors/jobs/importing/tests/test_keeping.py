@@ -12,7 +12,7 @@ from spark_connectors.jobs.importing import requests
 from spark_connectors.jobs.importing.errors import ImportRefused, Interrupted
 from spark_connectors.jobs.importing.keeping import PATIENCE_S, Filled, Filler
 from spark_connectors.jobs.importing.sides import Span
-from spark_connectors.jobs.importing.tests.pieces import END, PIECES, VISIBLE, told
+from spark_connectors.jobs.importing.tests.pieces import END, PIECES, VISIBLE, records_of
 from spark_connectors.records.tests.test_plain import LIMITS, NOW_MS
 from spark_connectors.source.fetching import Piece
 from spark_connectors.source.ranges import OffsetRange
@@ -70,7 +70,7 @@ def filled(model: Model, clock: FakeClock | None = None) -> Filled:
 
 def check(model: Model) -> None:
     assert model.now == (WANTED.start, END)
-    assert [one[0] for one in told(model.log)] == VISIBLE
+    assert [one[0] for one in records_of(model.log)] == VISIBLE
 
 
 def test_a_target_is_filled_from_the_begin_to_the_end() -> None:
@@ -125,4 +125,4 @@ def test_the_end_of_a_source_that_has_nothing_is_kept() -> None:
 
     model = Nothing()
     Filler(OffsetRange(WANTED.place, bytes(16), 500, 500), 0, model, FakeClock()).run()
-    assert (model.now.end, told(model.log)) == (500, [])
+    assert (model.now.end, records_of(model.log)) == (500, [])

@@ -17,11 +17,11 @@ from spark_connectors.jobs.importing.mapping import (
     ReadPositions,
     Step,
     WritePosition,
-    begun,
+    load_progress,
     relayed,
 )
 from spark_connectors.jobs.importing.offset_map import MapFile, OffsetMap
-from spark_connectors.jobs.importing.tests.pieces import END, PIECES, VISIBLE, Told, told
+from spark_connectors.jobs.importing.tests.pieces import END, PIECES, VISIBLE, RecordRow, records_of
 from spark_connectors.records.tests.test_plain import LIMITS, NOW_MS
 from spark_connectors.sink.relay import AddPartitions, AddRecord, Append, Begin, Commit, Producer
 from spark_connectors.sink.requests import run
@@ -42,12 +42,12 @@ class Target:
 
     def __init__(self, file: MapFile) -> None:
         self.file = file
-        self.log: list[Told | None] = [None] * 5  # records of another writer
+        self.log: list[RecordRow | None] = [None] * 5  # records of another writer
         self.positions: dict[int, tuple[int, str]] = {}
         self.steps_left = 10**6
         self.is_done_before = False
         self._epoch = 0
-        self._open: list[Told] = []
+        self._open: list[RecordRow] = []
         self._positions: dict[int, tuple[int, str]] = {}
         self._sequence = 0
 
@@ -89,7 +89,7 @@ class Target:
         assert header.base_sequence == self._sequence
         self._sequence += header.record_count
         offset = len(self.log) + len(self._open)
-        self._open += told(bytes(batch))
+        self._open += records_of(bytes(batch))
         return offset
 
     def _end(self, *, is_committed: bool) -> None:
@@ -101,7 +101,7 @@ class Target:
 
 def imported(target: Target) -> Mapped:
     """Import the rest of the source."""
-    mapped = run(begun(SOURCE_ID), target)
+    mapped = run(load_progress(SOURCE_ID), target)
     positions = mapped.positions
     target.file.begin(
         {number: one.offset for number, one in positions.items()},
@@ -115,7 +115,7 @@ def imported(target: Target) -> Mapped:
 
 def check(target: Target) -> None:
     """Compare the target and the offset map with the source."""
-    source = {one[0]: one[1:] for piece in PIECES for one in told(bytes(piece.records)) if one[0] in VISIBLE}
+    source = {one[0]: one[1:] for piece in PIECES for one in records_of(bytes(piece.records)) if one[0] in VISIBLE}
     appended = [(at, one) for at, one in enumerate(target.log) if one is not None]
     assert [one[1:] for _, one in appended] == [source[at] for at in VISIBLE], "in their order, each once"
     runs = target.file.begin({0: END}, {0: len(VISIBLE)})
@@ -164,8 +164,8 @@ def test_import_killed_repeatedly_keeps_records_and_map_correct(tmp_path: Path) 
     ("metadata", "reason"),
     [
         ('{"source_id": "ff", "records": 3}', "deleted and created again"),
-        ("the next micro-batch", "was not written by one"),
-        ("", "was not written by one"),
+        ("the next micro-batch", "was not written by an import"),
+        ("", "was not written by an import"),
     ],
 )
 def test_positions_of_something_else_are_refused(tmp_path: Path, metadata: str, reason: str) -> None:

@@ -8,7 +8,7 @@ from engine.batches.append_at_offset_checks import check_kept, split
 from spark_connectors.jobs.importing import requests
 from spark_connectors.jobs.importing.errors import ImportRefused
 from spark_connectors.jobs.importing.requests import Plain, plain_of, requests_of
-from spark_connectors.jobs.importing.tests.pieces import END, PIECES, VISIBLE, piece_of, told
+from spark_connectors.jobs.importing.tests.pieces import END, PIECES, VISIBLE, piece_of, records_of
 from spark_connectors.records.tests.test_plain import LIMITS, NOW_MS, batch_of
 
 
@@ -21,7 +21,7 @@ def plain() -> list[Plain]:
 
 def test_target_has_the_committed_records_and_the_end_of_its_source() -> None:
     batches = plain()
-    assert [one[0] for one in told(b"".join(one.batch for one in batches))] == VISIBLE
+    assert [one[0] for one in records_of(b"".join(one.batch for one in batches))] == VISIBLE
     assert sum(one.records for one in batches) == len(VISIBLE)
     assert batches[-1].end == END
     ends = [check_kept(memoryview(one.batch), LIMITS, NOW_MS).next_offset for one in batches]
@@ -47,7 +47,7 @@ def test_empty_target_begins_at_the_start_of_its_source() -> None:
     for begins, first in [(True, 8), (False, 11)]:
         batches = list(plain_of(piece, 0, begins=begins))
         assert check_kept(memoryview(batches[0].batch), LIMITS, NOW_MS).base_offset == first
-        assert [one[0] for one in told(b"".join(one.batch for one in batches))] == [11, 12]
+        assert [one[0] for one in records_of(b"".join(one.batch for one in batches))] == [11, 12]
 
 
 def test_requests_are_as_large_as_they_may_be(monkeypatch: pytest.MonkeyPatch) -> None:

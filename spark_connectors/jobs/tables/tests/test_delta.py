@@ -103,8 +103,8 @@ def test_bounds_of_times_are_moved_outwards(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"delta.setTransactionRetentionDuration": "interval 7 days"}, "it would forget what was exported"),
-        ({"delta.constraints.positive": "offset > 0"}, "nobody would check delta.constraints.positive"),
+        ({"delta.setTransactionRetentionDuration": "interval 7 days"}, "it would forget the exported offsets"),
+        ({"delta.constraints.positive": "offset > 0"}, "the export does not check delta.constraints.positive"),
     ],
 )
 def test_tables_that_ask_for_more_than_files(lake: Lake, settings: dict[str, str], reason: str) -> None:

@@ -25,7 +25,7 @@ SCHEMA = pa.schema(
 )
 
 
-def told(rows: list[dict[str, Any]], **options: Any) -> NewFile:
+def file_of(rows: list[dict[str, Any]], **options: Any) -> NewFile:
     out = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), out, **options)
     data = out.getvalue()
@@ -37,7 +37,7 @@ def row(number: int, **changed: Any) -> dict[str, Any]:
 
 
 def test_columns_over_all_row_groups() -> None:
-    file = told([row(number) for number in (5, 9, 7, 1, 3)], row_group_size=2)
+    file = file_of([row(number) for number in (5, 9, 7, 1, 3)], row_group_size=2)
     assert file.rows == 5
     assert file.schema == SCHEMA
     assert file.columns["offset"] == Column(0, 1, 9)
@@ -49,24 +49,24 @@ def test_columns_over_all_row_groups() -> None:
 
 
 def test_nulls_and_row_groups_of_nothing_else() -> None:
-    file = told([row(1), row(2, offset=None), row(3, offset=None), row(4, offset=None)], row_group_size=2)
+    file = file_of([row(1), row(2, offset=None), row(3, offset=None), row(4, offset=None)], row_group_size=2)
     assert file.columns["offset"] == Column(3, 1, 1)
 
 
 def test_bounds_of_bytes_and_of_long_texts_are_not_told() -> None:
-    file = told([row(1, text="x" * 1000)])
+    file = file_of([row(1, text="x" * 1000)])
     assert file.columns["text"] == Column(0)
     assert file.columns["value"] == Column(0)
     assert "many" not in file.columns
 
 
 def test_days_for_which_python_has_none_are_no_bounds() -> None:
-    assert told([row(1), row(2, on=2**31 - 1)]).columns["on"] == Column(0)
+    assert file_of([row(1), row(2, on=2**31 - 1)]).columns["on"] == Column(0)
 
 
 def test_a_file_without_statistics_or_rows() -> None:
-    assert told([row(1)], write_statistics=False).columns == {}
-    assert told([]).rows == 0
+    assert file_of([row(1)], write_statistics=False).columns == {}
+    assert file_of([]).rows == 0
 
 
 @pytest.mark.parametrize("name", ["", "a", "../a.parquet", "b/a.parquet", "_a.parquet", ".a.parquet", "a b.parquet"])

@@ -1,0 +1,1 @@
+"""Shared parts of the benchmarks: contenders, loads, requests, facts about the machine, result files."""

@@ -1,0 +1,1 @@
+"""Simulated disks, worker pools and indexes, for tests of the engine and for a whole broker in memory."""
