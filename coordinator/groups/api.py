@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from coordinator.state.log import FIRST_PROTOCOL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from coordinator.api import Future
     from coordinator.errors import GroupError
+    from coordinator.groups.commands import GroupCommand
+
+ResultT = TypeVar("ResultT")
 
 NO_GENERATION = -1
 NO_EPOCH = -1
@@ -154,53 +157,8 @@ class GroupService(Protocol):
         Raises CoordinatorNotAvailable.
         """
 
-    def join(self, group_id: str, join: Join) -> Future[Joined]:
-        """JoinGroup: settled when all members have joined.
-
-        Errors: InvalidGroupId, InvalidSessionTimeout, InconsistentProtocol, UnknownMember, MemberIdRequired,
-        FencedInstance, GroupIsFull, RebalanceInProgress.
-        """
-
-    def sync(
-        self, group_id: str, claim: Claim, protocol: tuple[str | None, str | None], assignments: Mapping[str, bytes]
-    ) -> Future[Synced]:
-        """SyncGroup: settled when the leader has assigned. `protocol` is its type and name, as far as told.
-
-        Errors: InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, InconsistentProtocol,
-        RebalanceInProgress.
-        """
-
-    def heartbeat(self, group_id: str, claim: Claim) -> Future[None]:
-        """Heartbeat. Errors: InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress."""
-
-    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Future[list[GroupError | None]]:
-        """LeaveGroup, with the outcome of each: UnknownMember, FencedInstance. InvalidGroupId for all."""
-
-    def commit(
-        self,
-        group_id: str,
-        claim: Claim,
-        offsets: Sequence[OffsetToCommit],
-        retention_ms: int = DEFAULT_RETENTION_MS,
-    ) -> Future[list[GroupError | None]]:
-        """OffsetCommit, with the outcome of each: OffsetMetadataTooLarge. All or none of the rest are committed.
-
-        A client in no group has an empty member id and no generation. For all: UnknownMember, FencedInstance,
-        IllegalGeneration, RebalanceInProgress; UnknownGroup when a generation is claimed of a group that does not
-        exist.
-        """
-
-    def fetch_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
-    ) -> Future[list[CommittedOffset | GroupError | None]]:
-        """OffsetFetch of these partitions of topics, one after the other; None where nothing was committed.
-
-        A group that does not exist has committed nothing. `require_stable`: UnstableOffset where an open transaction
-        has an offset.
-        """
-
-    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Future[list[FetchedOffset]]:
-        """OffsetFetch of all offsets that the group has committed."""
+    def ask(self, command: GroupCommand[ResultT]) -> Future[ResultT]:
+        """Have a command carried out (`coordinator.groups.commands`)."""
 
     def commit_in_transaction(
         self,
@@ -224,20 +182,8 @@ class GroupService(Protocol):
     def partition_of(self, group_id: str) -> int:
         """The partition of __consumer_offsets for a group, whether the topic exists or not."""
 
-    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Future[list[GroupError | None]]:
-        """OffsetDelete, with the outcome of each: SubscribedToTopic.
-
-        For all, even of no partitions: InvalidGroupId, UnknownGroup, GroupNotEmpty.
-        """
-
-    def describe(self, group_id: str) -> Future[GroupDescription]:
-        """DescribeGroups. Errors: UnknownGroup."""
-
     def list_groups(self) -> Future[list[GroupListing]]:
         """All groups that this broker coordinates. CoordinatorLoading while any of them may be missing."""
-
-    def delete_group(self, group_id: str) -> Future[None]:
-        """DeleteGroups, for one group and its offsets. Errors: UnknownGroup, GroupNotEmpty."""
 
 
 @dataclass(slots=True)

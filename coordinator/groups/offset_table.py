@@ -5,7 +5,7 @@ The half of `GroupTable` that knows of offsets; after Kafka's OffsetMetadataMana
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from coordinator.errors import (
     CoordinatorError,
@@ -30,6 +30,7 @@ from coordinator.groups.api import (
     TopicPartition,
 )
 from coordinator.groups.classic import ClassicGroup
+from coordinator.groups.commands import CommitOffsets, DeleteOffsets, FetchAllOffsets, FetchOffsets
 from coordinator.groups.commits import commits_of
 from coordinator.groups.entry import GroupEntry, tombstone
 from coordinator.groups.guards import Guard, Guards
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coordinator.groups.api import Claim, OffsetToCommit
+    from coordinator.groups.commands import GroupCommand
     from coordinator.groups.entry import OffsetSettings
     from coordinator.groups.step import GroupSettings
     from coordinator.shards.table import Moment
@@ -62,6 +64,20 @@ class OffsetTable(Generic[FutureT]):
         self.guards = Guards()
         self.counters = counters
 
+    def perform_on_offsets(self, command: GroupCommand[Any], moment: Moment, future: FutureT) -> Effects[FutureT]:
+        """Carry out a command to the offsets of a group."""
+        group_id = command.group_id
+        match command:
+            case CommitOffsets(claim=claim, offsets=offsets, retention_ms=retention_ms):
+                return self.commit(moment, group_id, claim, offsets, retention_ms, future)
+            case FetchOffsets(partitions=places, require_stable=is_stable):
+                return self.fetch_offsets(group_id, places, future, require_stable=is_stable)
+            case FetchAllOffsets(require_stable=is_stable):
+                return self.fetch_all_offsets(group_id, future, require_stable=is_stable)
+            case DeleteOffsets(partitions=partitions):
+                return self.delete_offsets(group_id, partitions, future)
+        raise AssertionError(command)
+
     def commit(
         self,
         moment: Moment,
@@ -71,7 +87,7 @@ class OffsetTable(Generic[FutureT]):
         retention_ms: int,
         future: FutureT,
     ) -> Effects[FutureT]:
-        """See `GroupService.commit`."""
+        """See `coordinator.groups.commands.CommitOffsets`."""
         entry = self._entries.get(group_id)
         if entry is None and claim.generation_id >= 0:
             return refused(future, UnknownGroup(group_id))
@@ -151,7 +167,7 @@ class OffsetTable(Generic[FutureT]):
         *,
         require_stable: bool = False,
     ) -> Effects[FutureT]:
-        """See `GroupService.fetch_offsets`."""
+        """See `coordinator.groups.commands.FetchOffsets`."""
         entry = self._entries.get(group_id)
         offsets = entry.offsets if entry is not None else GroupOffsets()
         found: list[CommittedOffset | UnstableOffset | None]
@@ -165,7 +181,7 @@ class OffsetTable(Generic[FutureT]):
         return UnstableOffset(f"{at.topic}-{at.partition}") if self._pending.is_pending(group_id, at) else committed
 
     def fetch_all_offsets(self, group_id: str, future: FutureT, *, require_stable: bool = False) -> Effects[FutureT]:
-        """See `GroupService.fetch_all_offsets`."""
+        """See `coordinator.groups.commands.FetchAllOffsets`."""
         entry = self._entries.get(group_id)
         offsets = entry.offsets if entry is not None else GroupOffsets()
         found = [
@@ -175,7 +191,7 @@ class OffsetTable(Generic[FutureT]):
         return Effects(entry, [(future, found)], [])
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], future: FutureT) -> Effects[FutureT]:
-        """See `GroupService.delete_offsets`."""
+        """See `coordinator.groups.commands.DeleteOffsets`."""
         entry = self._entries.get(group_id)
         if entry is None:
             return refused(future, UnknownGroup(group_id))

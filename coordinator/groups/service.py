@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 from uuid import UUID
 
 import trio
@@ -19,7 +19,7 @@ from coordinator.errors import (
     StaleProducerEpoch,
 )
 from coordinator.futures import after_all, followed, settled
-from coordinator.groups.api import DEFAULT_RETENTION_MS, GroupCounters
+from coordinator.groups.api import GroupCounters
 from coordinator.groups.guards import Guard, Guards
 from coordinator.groups.table import GroupTable
 from coordinator.shards.replies import Freshness
@@ -36,22 +36,17 @@ if TYPE_CHECKING:
     from coordinator.errors import GroupError
     from coordinator.groups.api import (
         Claim,
-        CommittedOffset,
-        FetchedOffset,
-        GroupDescription,
         GroupFigures,
         GroupListing,
-        Join,
-        Joined,
         OffsetToCommit,
-        Synced,
-        TopicPartition,
     )
+    from coordinator.groups.commands import GroupCommand
     from coordinator.groups.entry import OffsetSettings
     from coordinator.groups.step import GroupSettings
-    from coordinator.shards.table import Effects, Moment
     from coordinator.state.cache import StateCache
     from coordinator.state.log import StateLogs
+
+ResultT = TypeVar("ResultT")
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -168,59 +163,21 @@ class GroupCoordinators:
         """See `GroupService`."""
         return self._shards.partition_of(group_id)
 
-    def _ask(self, group_id: str, command: Callable[[Table, Moment, ReplyFuture], Effects[ReplyFuture]]) -> Future[Any]:
-        return self._shards.ask(group_id, command, waits=True)
-
-    def _read(
-        self,
-        group_id: str,
-        command: Callable[[Table, Moment, ReplyFuture], Effects[ReplyFuture]],
-        freshness: Freshness = Freshness.MAY_FALL_BACK,
-    ) -> Future[Any]:
-        """Run a command that needs no record; it is answered even while no record can be written."""
-        return self._shards.ask(group_id, command, only_reads=True, freshness=freshness, waits=True)
-
-    def _ask_named(
-        self, group_id: str, command: Callable[[Table, Moment, ReplyFuture], Effects[ReplyFuture]]
-    ) -> Future[Any]:
-        """Refuse a group without a name, which may have nothing but offsets."""
-        return self._ask(group_id, command) if group_id else _unnamed()
-
     # Commands
 
-    def join(self, group_id: str, join: Join) -> Future[Joined]:
+    def ask(self, command: GroupCommand[ResultT]) -> Future[ResultT]:
         """See `GroupService`."""
-        return self._ask_named(group_id, lambda table, moment, future: table.join(moment, group_id, join, future))
-
-    def sync(
-        self, group_id: str, claim: Claim, protocol: tuple[str | None, str | None], assignments: Mapping[str, bytes]
-    ) -> Future[Synced]:
-        """See `GroupService`."""
-        return self._ask_named(
-            group_id, lambda table, moment, future: table.sync(moment, group_id, claim, protocol, assignments, future)
+        if command.needs_name and not command.group_id:
+            return cast("Future[ResultT]", _unnamed())
+        freshness = Freshness.NEWEST if command.needs_newest else Freshness.MAY_FALL_BACK
+        future = self._shards.ask(
+            command.group_id,
+            lambda table, moment, future: table.perform(command, moment, future),
+            only_reads=command.only_reads,
+            freshness=freshness if command.only_reads else None,
+            waits=True,
         )
-
-    def heartbeat(self, group_id: str, claim: Claim) -> Future[None]:
-        """See `GroupService`."""
-        if not group_id:
-            return cast("Future[None]", _unnamed())
-        return self._read(group_id, lambda table, moment, future: table.heartbeat(moment, group_id, claim, future))
-
-    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Future[list[GroupError | None]]:
-        """See `GroupService`."""
-        return self._ask_named(group_id, lambda table, moment, future: table.leave(moment, group_id, leaving, future))
-
-    def commit(
-        self,
-        group_id: str,
-        claim: Claim,
-        offsets: Sequence[OffsetToCommit],
-        retention_ms: int = DEFAULT_RETENTION_MS,
-    ) -> Future[list[GroupError | None]]:
-        """See `GroupService`."""
-        return self._ask(
-            group_id, lambda table, moment, future: table.commit(moment, group_id, claim, offsets, retention_ms, future)
-        )
+        return cast("Future[ResultT]", future)
 
     def commit_in_transaction(
         self,
@@ -279,32 +236,6 @@ class GroupCoordinators:
         future = shard.ask_about(marker, lambda table, _, future: table.end_transaction(marker, future))
         return cast("Future[None]", future)
 
-    def fetch_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
-    ) -> Future[list[CommittedOffset | GroupError | None]]:
-        """See `GroupService`."""
-        return self._read(
-            group_id,
-            lambda table, _, future: table.fetch_offsets(group_id, partitions, future, require_stable=require_stable),
-            _freshness(is_stable=require_stable),
-        )
-
-    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Future[list[FetchedOffset]]:
-        """See `GroupService`."""
-        return self._read(
-            group_id,
-            lambda table, _, future: table.fetch_all_offsets(group_id, future, require_stable=require_stable),
-            _freshness(is_stable=require_stable),
-        )
-
-    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Future[list[GroupError | None]]:
-        """See `GroupService`."""
-        return self._ask_named(group_id, lambda table, _, future: table.delete_offsets(group_id, partitions, future))
-
-    def describe(self, group_id: str) -> Future[GroupDescription]:
-        """See `GroupService`."""
-        return self._read(group_id, lambda table, _, future: table.describe(group_id, future))
-
     def list_groups(self) -> Future[list[GroupListing]]:
         """See `GroupService`."""
         shards = list(self._shards)
@@ -313,19 +244,10 @@ class GroupCoordinators:
             return cast("Future[list[GroupListing]]", settled(refusal))
         return cast("Future[list[GroupListing]]", after_all([shard.when_durable() for shard in shards], found))
 
-    def delete_group(self, group_id: str) -> Future[None]:
-        """See `GroupService`."""
-        return self._ask(group_id, lambda table, _, future: table.delete_group(group_id, future))
-
     def figures(self) -> Iterator[GroupFigures]:
         """See `GroupStatistics`."""
         for shard in self._shards:
             yield from shard.table.figures()
-
-
-def _freshness(*, is_stable: bool) -> Freshness:
-    """The freshness of committed offsets: stable ones decide whether records are processed twice."""
-    return Freshness.NEWEST if is_stable else Freshness.MAY_FALL_BACK
 
 
 def _unnamed() -> ReplyFuture:

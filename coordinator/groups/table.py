@@ -8,7 +8,7 @@ records, applied to an empty table, give the same groups (`apply`, then `wake`).
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coordinator.errors import (
     GroupError,
@@ -26,6 +26,14 @@ from coordinator.groups.api import (
     GroupState,
 )
 from coordinator.groups.classic import ClassicGroup
+from coordinator.groups.commands import (
+    DeleteGroup,
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
 from coordinator.groups.entry import GroupEntry, record_of_value, tombstone
 from coordinator.groups.offset_table import OffsetTable, refused
 from coordinator.groups.offsets import retention_of
@@ -44,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from coordinator.groups.api import Claim, Join
+    from coordinator.groups.commands import GroupCommand
     from coordinator.groups.entry import OffsetSettings
     from coordinator.groups.step import GroupSettings
     from coordinator.shards.table import Moment
@@ -60,10 +69,29 @@ class GroupTable(OffsetTable[FutureT]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def perform(self, command: GroupCommand[Any], moment: Moment, future: FutureT) -> Effects[FutureT]:
+        """Carry out a command."""
+        group_id = command.group_id
+        match command:
+            case Heartbeat(claim=claim):
+                return self.heartbeat(moment, group_id, claim, future)
+            case JoinGroup(join=join):
+                return self.join(moment, group_id, join, future)
+            case SyncGroup(claim=claim, protocol=protocol, assignments=assignments):
+                return self.sync(moment, group_id, claim, protocol, assignments, future)
+            case LeaveGroup(leaving=leaving):
+                return self.leave(moment, group_id, leaving, future)
+            case DescribeGroup():
+                return self.describe(group_id, future)
+            case DeleteGroup():
+                return self.delete_group(group_id, future)
+        return self.perform_on_offsets(command, moment, future)
+
     # Membership
 
     def join(self, moment: Moment, group_id: str, join: Join, future: FutureT) -> Effects[FutureT]:
-        """See `GroupService.join`. A session timeout out of bounds is refused before the group is looked for."""
+        """See `coordinator.groups.commands.JoinGroup`. A session timeout out of bounds is refused before the group is
+        looked for."""
         settings = self._group_settings
         if not settings.session_timeout_min_ms <= join.session_timeout_ms <= settings.session_timeout_max_ms:
             return refused(future, InvalidSessionTimeout(f"session timeout of {join.session_timeout_ms} ms"))
@@ -83,7 +111,7 @@ class GroupTable(OffsetTable[FutureT]):
         assignments: Mapping[str, bytes],
         future: FutureT,
     ) -> Effects[FutureT]:
-        """See `GroupService.sync`."""
+        """See `coordinator.groups.commands.SyncGroup`."""
         entry = self._entries.get(group_id)
         if entry is None:
             return refused(future, UnknownMember(claim.member_id))
@@ -92,7 +120,7 @@ class GroupTable(OffsetTable[FutureT]):
         )
 
     def heartbeat(self, moment: Moment, group_id: str, claim: Claim, future: FutureT) -> Effects[FutureT]:
-        """See `GroupService.heartbeat`."""
+        """See `coordinator.groups.commands.Heartbeat`."""
         entry = self._entries.get(group_id)
         if entry is None:
             return refused(future, UnknownMember(claim.member_id))
@@ -104,7 +132,7 @@ class GroupTable(OffsetTable[FutureT]):
         return Effects(entry, [(future, answer)], [])  # it only moves a deadline, and later at that
 
     def leave(self, moment: Moment, group_id: str, leaving: Sequence[Claim], future: FutureT) -> Effects[FutureT]:
-        """See `GroupService.leave`."""
+        """See `coordinator.groups.commands.LeaveGroup`."""
         entry = self._entries.get(group_id)
         if entry is None:
             return refused(future, [UnknownMember(one.member_id) for one in leaving])
@@ -142,7 +170,7 @@ class GroupTable(OffsetTable[FutureT]):
     # Groups as a whole
 
     def describe(self, group_id: str, future: FutureT) -> Effects[FutureT]:
-        """See `GroupService.describe`."""
+        """See `coordinator.groups.commands.DescribeGroup`."""
         entry = self._entries.get(group_id)
         if entry is None:
             return refused(future, UnknownGroup(group_id))
@@ -153,7 +181,7 @@ class GroupTable(OffsetTable[FutureT]):
         return [descriptions.listing(entry.group) for entry in self._entries.values()]
 
     def delete_group(self, group_id: str, future: FutureT) -> Effects[FutureT]:
-        """See `GroupService.delete_group`."""
+        """See `coordinator.groups.commands.DeleteGroup`."""
         entry = self._entries.get(group_id)
         if entry is None:
             return refused(future, UnknownGroup(group_id))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import trio
 
 from coordinator.errors import GroupError
+from coordinator.groups.commands import FetchAllOffsets, GroupCommand
 from kafkawire.requests.futures import until_settled
 from tiering.cluster_objects import CommittedCopy, OffsetsCopy, TopicCopy
 from tiering.errors import TierError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tiering.cluster_objects import ClusterObjects
 
 T = TypeVar("T")
+ResultT = TypeVar("ResultT")
 
 GROUPS_AT_ONCE = 64
 
@@ -33,7 +35,7 @@ class Groups(Protocol):
     @property
     def counters(self) -> GroupCounters: ...
     def list_groups(self) -> Future[list[GroupListing]]: ...
-    def fetch_all_offsets(self, group_id: str) -> Future[list[FetchedOffset]]: ...
+    def ask(self, command: GroupCommand[ResultT]) -> Future[ResultT]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class ClusterCopies:
         for number, listed in enumerate(await _settled(groups.list_groups())):
             if number % GROUPS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-            of_group = await _settled(groups.fetch_all_offsets(listed.group_id))
+            of_group = await _settled(groups.ask(FetchAllOffsets(listed.group_id)))
             copies = [_committed_copy(one, tiered[one.topic]) for one in of_group if one.topic in tiered]
             if kept := [one for one in copies if one is not None]:
                 found[listed.group_id] = kept

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from coordinator.groups.api import Claim
+from coordinator.groups.commands import Heartbeat
 from kafkawire.fast_path.fallback import Arrival, fail_on_general_path, on_general_path
 from kafkawire.fast_path.request_prefix import RequestPrefixes
 from kafkawire.fast_path.started_request import FastRequest
@@ -61,7 +62,7 @@ class HeartbeatFastPath:
         host, principal = arrival.connection.peer_host, arrival.connection.principal or ANONYMOUS
         try:
             if broker.authorizer(principal, host, Operation.READ, ResourceType.GROUP, group_id):
-                return FastHeartbeat(self, arrival, broker.groups.heartbeat(group_id, claim))
+                return FastHeartbeat(self, arrival, broker.groups.ask(Heartbeat(group_id, claim)))
         except Exception as error:
             return fail_on_general_path(broker, api, arrival, error)
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED

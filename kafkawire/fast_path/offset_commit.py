@@ -13,6 +13,7 @@ import trio
 
 from coordinator.errors import GroupError
 from coordinator.groups.api import Claim
+from coordinator.groups.commands import CommitOffsets
 from kafkawire.fast_path.fallback import Arrival, fail_on_general_path, on_general_path
 from kafkawire.fast_path.offset_commit_shape import FIRST_VERSION_WITH_EPOCH, CommitShape, OtherShape
 from kafkawire.fast_path.offset_commit_single import SingleCommits
@@ -101,7 +102,7 @@ class OffsetCommitFastPath:
         try:
             found = self._authorized(arrival.connection, group_id, topics)
             if found is topics:
-                pending = broker.groups.commit(group_id, claim, offsets, retention_ms)
+                pending = broker.groups.ask(CommitOffsets(group_id, claim, offsets, retention_ms))
                 return FastOffsetCommit(self, arrival, topics, reply, pending)
         except Exception as error:
             return fail_on_general_path(broker, api, arrival, error)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from coordinator.groups.commands import DeleteGroup
 from kafkawire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def handle(context: RequestContext, request: DeleteGroupsRequest) -> PendingReply[DeleteGroupsResponse]:
     """Delete all allowed groups."""
     deletions = {
-        group_id: context.broker.groups.delete_group(group_id)
+        group_id: context.broker.groups.ask(DeleteGroup(group_id))
         if context.authorize(Operation.DELETE, ResourceType.GROUP, group_id)
         else None
         for group_id in dict.fromkeys(request.groups_names)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import GroupError, UnknownGroup
+from coordinator.groups.commands import DescribeGroup
 from kafkawire.handlers.common.repeats import check_repeats
 from kafkawire.messages.describe_groups import (
     DescribedGroup,
@@ -43,7 +44,7 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> PendingRe
     check_repeats(request.groups)
     groups = context.broker.groups
     descriptions = [
-        (group_id, groups.describe(group_id) if _may(context, Operation.DESCRIBE, group_id) else None)
+        (group_id, groups.ask(DescribeGroup(group_id)) if _may(context, Operation.DESCRIBE, group_id) else None)
         for group_id in request.groups
     ]
     pending = [one for _, one in descriptions if one is not None]

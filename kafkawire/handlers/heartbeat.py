@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from coordinator.groups.api import Claim
+from coordinator.groups.commands import Heartbeat
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
@@ -29,7 +30,7 @@ def handle(context: RequestContext, request: HeartbeatRequest) -> PendingReply[H
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         return immediate_reply(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     claim = Claim(request.member_id, request.group_instance_id, request.generation_id)
-    pending = context.broker.groups.heartbeat(request.group_id, claim)
+    pending = context.broker.groups.ask(Heartbeat(request.group_id, claim))
     return PendingReply([pending], partial(_respond, pending))
 
 

@@ -25,6 +25,7 @@ from coordinator.errors import (
     NotCoordinator,
 )
 from coordinator.groups.api import Join, MemberProtocol
+from coordinator.groups.commands import JoinGroup
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
@@ -49,7 +50,7 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> PendingReply[J
     version = context.api_version
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         return immediate_reply(_refuse(version, ErrorCode.GROUP_AUTHORIZATION_FAILED, _NO_MEMBER))
-    pending = context.broker.groups.join(request.group_id, _join(context, request))
+    pending = context.broker.groups.ask(JoinGroup(request.group_id, _join(context, request)))
     return PendingReply([pending], partial(_respond, version, request.member_id, pending))
 
 

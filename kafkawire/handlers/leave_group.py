@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import GroupError
 from coordinator.groups.api import Claim
+from coordinator.groups.commands import LeaveGroup
 from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
@@ -36,7 +37,7 @@ def handle(context: RequestContext, request: LeaveGroupRequest) -> PendingReply[
     leaving = [Claim(request.member_id)]
     if context.api_version >= FIRST_VERSION_WITH_MANY_MEMBERS:
         leaving = [Claim(one.member_id, one.group_instance_id) for one in request.members]
-    pending = context.broker.groups.leave(request.group_id, leaving)
+    pending = context.broker.groups.ask(LeaveGroup(request.group_id, leaving))
     return PendingReply([pending], partial(_respond, context.api_version, leaving, pending))
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import GroupError, UnknownGroup
 from coordinator.groups.api import Claim, OffsetToCommit
+from coordinator.groups.commands import CommitOffsets
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -70,7 +71,7 @@ def commit(
     if not offsets:
         return immediate_reply(_response_of(request, found, iter(())))
     claim = Claim(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
-    pending = context.broker.groups.commit(request.group_id, claim, offsets, request.retention_time_ms)
+    pending = context.broker.groups.ask(CommitOffsets(request.group_id, claim, offsets, request.retention_time_ms))
     return reply_about(context, request, found, pending)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.errors import GroupError
 from coordinator.groups.api import TopicPartition
+from coordinator.groups.commands import DeleteOffsets
 from kafkawire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -53,7 +54,7 @@ def handle(context: RequestContext, request: OffsetDeleteRequest) -> PendingRepl
             else:
                 rows.append(row)
                 partitions.append(TopicPartition(topic.name, asked.partition_index))
-    pending = context.broker.groups.delete_offsets(request.group_id, partitions)
+    pending = context.broker.groups.ask(DeleteOffsets(request.group_id, partitions))
     return PendingReply([pending], partial(_respond, response, rows, pending))
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coordinator.errors import CoordinatorNotAvailable, GroupError
+from coordinator.groups.commands import FetchAllOffsets, FetchOffsets
 from kafkawire.handlers.common.offset_rows import NO_OFFSET, encode_rows
 from kafkawire.handlers.common.repeats import check_repeats
 from kafkawire.messages.offset_fetch import (
@@ -118,9 +119,9 @@ def _fetch(
         _refuse(context, one, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return one
     if topics is None:
-        pending = context.broker.groups.fetch_all_offsets(group_id, require_stable=require_stable)
+        pending = context.broker.groups.ask(FetchAllOffsets(group_id, require_stable))
         return _GroupFetch(group, pending, all=True)
-    found = context.broker.groups.fetch_offsets(group_id, wanted, require_stable=require_stable)
+    found = context.broker.groups.ask(FetchOffsets(group_id, wanted, require_stable))
     return _GroupFetch(group, found, to_fill)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import GroupError
 from coordinator.groups.api import Claim
+from coordinator.groups.commands import SyncGroup
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
@@ -32,12 +33,13 @@ def handle(context: RequestContext, request: SyncGroupRequest) -> PendingReply[S
     code = _check(context, request)
     if code is not ErrorCode.NONE:
         return immediate_reply(SyncGroupResponse(error_code=code))
-    pending = context.broker.groups.sync(
+    command = SyncGroup(
         request.group_id,
-        Claim(request.member_id, request.group_instance_id, request.generation_id),
-        (request.protocol_type, request.protocol_name),
-        {one.member_id: one.assignment for one in request.assignments},
+        claim=Claim(request.member_id, request.group_instance_id, request.generation_id),
+        protocol=(request.protocol_type, request.protocol_name),
+        assignments={one.member_id: one.assignment for one in request.assignments},
     )
+    pending = context.broker.groups.ask(command)
     return PendingReply([pending], partial(_respond, pending))
 
 

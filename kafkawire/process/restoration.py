@@ -15,6 +15,7 @@ import trio
 
 from coordinator.errors import CoordinatorError
 from coordinator.groups.api import Claim, OffsetToCommit
+from coordinator.groups.commands import CommitOffsets
 from coordinator.metadata.history import FIRST, History
 from coordinator.metadata.unlogged_nodes import TierNode
 from coordinator.transfer.restoration import RestoredCluster, RestoredTopic, write_cluster
@@ -312,7 +313,7 @@ async def _commit(broker: Broker, group_id: str, offsets: Sequence[OffsetToCommi
         await groups.coordinator_of(group_id)
         for start in range(0, len(offsets), COMMITTED_TOGETHER_MAX):
             some = offsets[start : start + COMMITTED_TOGETHER_MAX]
-            pending = groups.commit(group_id, Claim("", None), some)
+            pending = groups.ask(CommitOffsets(group_id, Claim("", None), some))
             await until_settled(pending)
             outcomes = pending.result()
             restored.offsets += sum(one is None for one in outcomes)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
 import trio
@@ -11,35 +11,41 @@ import trio
 from coordinator.api import Future
 from coordinator.errors import CoordinatorError, GroupError
 from coordinator.groups.api import (
-    DEFAULT_RETENTION_MS,
     Claim,
-    CommittedOffset,
-    FetchedOffset,
-    GroupDescription,
     GroupListing,
-    Join,
-    Joined,
     OffsetToCommit,
-    Synced,
-    TopicPartition,
+)
+from coordinator.groups.commands import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeGroup,
+    FetchAllOffsets,
+    FetchOffsets,
+    GroupCommand,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
 )
 from coordinator.state.log import FIRST_PROTOCOL
 
 T = TypeVar("T")
-CALLS = (
-    "join",
-    "sync",
-    "heartbeat",
-    "leave",
-    "commit",
-    "commit_in_transaction",
-    "fetch_all_offsets",
-    "fetch_offsets",
-    "delete_offsets",
-    "describe",
-    "list_groups",
-    "delete_group",
-)
+CALLS: dict[type[GroupCommand[Any]], str] = {
+    JoinGroup: "join",
+    SyncGroup: "sync",
+    Heartbeat: "heartbeat",
+    LeaveGroup: "leave",
+    CommitOffsets: "commit",
+    FetchAllOffsets: "fetch_all_offsets",
+    FetchOffsets: "fetch_offsets",
+    DeleteOffsets: "delete_offsets",
+    DescribeGroup: "describe",
+    DeleteGroup: "delete_group",
+}
+
+
+CALL_NAMES = (*CALLS.values(), "commit_in_transaction", "list_groups")
 
 
 class Promise(Generic[T]):
@@ -103,36 +109,11 @@ class FakeGroups:
             raise self.coordinator
         return self.coordinator
 
-    def join(self, group_id: str, join: Join) -> Future[Joined]:
-        return self._ask("join", group_id, join)
-
-    def sync(
-        self, group_id: str, claim: Claim, protocol: tuple[str | None, str | None], assignments: Mapping[str, bytes]
-    ) -> Future[Synced]:
-        return self._ask("sync", group_id, claim, protocol, assignments)
-
-    def heartbeat(self, group_id: str, claim: Claim) -> Future[None]:
-        return self._ask("heartbeat", group_id, claim)
-
-    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Future[list[GroupError | None]]:
-        return self._ask("leave", group_id, leaving)
-
-    def commit(
-        self,
-        group_id: str,
-        claim: Claim,
-        offsets: Sequence[OffsetToCommit],
-        retention_ms: int = DEFAULT_RETENTION_MS,
-    ) -> Future[list[GroupError | None]]:
-        return self._ask("commit", group_id, claim, offsets, retention_ms)
-
-    def fetch_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
-    ) -> Future[list[CommittedOffset | GroupError | None]]:
-        return self._ask("fetch_offsets", group_id, partitions, *[True] * require_stable)
-
-    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Future[list[FetchedOffset]]:
-        return self._ask("fetch_all_offsets", group_id, *[True] * require_stable)
+    def ask(self, command: GroupCommand[T]) -> Future[T]:
+        arguments = [getattr(command, one.name) for one in fields(command)]
+        if isinstance(command, FetchOffsets | FetchAllOffsets):
+            arguments[-1:] = [True] * command.require_stable
+        return self._ask(CALLS[type(command)], *arguments)
 
     def commit_in_transaction(
         self,
@@ -158,14 +139,5 @@ class FakeGroups:
     def partition_of(self, group_id: str) -> int:
         return 7
 
-    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Future[list[GroupError | None]]:
-        return self._ask("delete_offsets", group_id, partitions)
-
-    def describe(self, group_id: str) -> Future[GroupDescription]:
-        return self._ask("describe", group_id)
-
     def list_groups(self) -> Future[list[GroupListing]]:
         return self._ask("list_groups")
-
-    def delete_group(self, group_id: str) -> Future[None]:
-        return self._ask("delete_group", group_id)

@@ -11,6 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 from coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, GroupError, NotCoordinator
 from coordinator.futures import SettableFuture
 from coordinator.groups.api import OffsetToCommit
+from coordinator.groups.commands import CommitOffsets
 from coordinator.groups.service import OFFSETS_TOPIC
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_loading import offset_record
@@ -203,7 +204,7 @@ async def test_when_others_lead_they_look_there_at_once() -> None:
         world.logs.logs[world.groups.partition_of("g")] = GatedLog()
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
-        committing = world.groups.commit("g", NO_MEMBER, [OffsetToCommit("t", 0, 1, -1, "")])
+        committing = world.groups.ask(CommitOffsets("g", NO_MEMBER, [OffsetToCommit("t", 0, 1, -1, "")]))
         assert not committing.is_settled
         started_s = trio.current_time()
         world.cluster.publish(topic(OFFSETS_TOPIC, leader=2, epoch=1))

@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, UnknownMember
 from coordinator.groups.api import Claim, GroupState
+from coordinator.groups.commands import DescribeGroup
 from coordinator.groups.records import GroupKey, encode_key
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_loading import group_record, offset_record
@@ -195,4 +196,4 @@ async def test_groups_are_listed_and_described_by_the_last_replica() -> None:
             log.takes_writes = log.is_confirmed = False
         (listed,) = await result_of(world.groups.list_groups())
         assert listed.state is GroupState.EMPTY
-        assert (await result_of(world.groups.describe(listed.group_id))).state is GroupState.EMPTY
+        assert (await result_of(world.groups.ask(DescribeGroup(listed.group_id)))).state is GroupState.EMPTY

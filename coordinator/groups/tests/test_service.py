@@ -30,6 +30,7 @@ from coordinator.errors import (
 )
 from coordinator.futures import SettableFuture, settled
 from coordinator.groups.api import Claim, GroupFigures, GroupListing, GroupState, OffsetToCommit, TopicPartition
+from coordinator.groups.commands import CommitOffsets, DeleteGroup, DeleteOffsets, FetchOffsets, Heartbeat, LeaveGroup
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators, GroupOptions
 from coordinator.groups.step import GroupSettings
@@ -176,11 +177,11 @@ async def coordinating(**options: Any) -> AsyncIterator[World]:
 
 
 def commit(world: World, group: str = "g", offset: int = 5) -> Future[list[GroupError | None]]:
-    return world.groups.commit(group, NO_MEMBER, [OffsetToCommit("t", 0, offset, -1, "")])
+    return world.groups.ask(CommitOffsets(group, NO_MEMBER, [OffsetToCommit("t", 0, offset, -1, "")]))
 
 
 async def offset(world: World, group: str = "g") -> int | None:
-    (found,) = await result_of(world.groups.fetch_offsets(group, [("t", [0])]))
+    (found,) = await result_of(world.groups.ask(FetchOffsets(group, [("t", [0])])))
     assert not isinstance(found, GroupError)
     return None if found is None else found.offset
 
@@ -369,9 +370,9 @@ async def test_a_group_needs_an_id_but_to_commit() -> None:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
         refused = (
-            world.groups.heartbeat("", NO_MEMBER),
-            world.groups.leave("", [NO_MEMBER]),
-            world.groups.delete_offsets("", []),
+            world.groups.ask(Heartbeat("", NO_MEMBER)),
+            world.groups.ask(LeaveGroup("", [NO_MEMBER])),
+            world.groups.ask(DeleteOffsets("", [])),
         )
         for asked in refused:
             with pytest.raises(InvalidGroupId):
@@ -413,7 +414,7 @@ async def end(world: World, protocol: int, *, is_commit: bool = True) -> None:
 
 
 async def offset_of(world: World) -> int | None:
-    [found] = await result_of(world.groups.fetch_offsets("g", [("t", [0])], require_stable=True))
+    [found] = await result_of(world.groups.ask(FetchOffsets("g", [("t", [0])], require_stable=True)))
     assert not isinstance(found, GroupError)
     return None if found is None else found.offset
 
@@ -533,7 +534,7 @@ async def test_figures_show_committed_offsets_and_counters_count_commits() -> No
         ]
         looking = world.groups.figures()
         next(looking)
-        await result_of(world.groups.delete_group("g"))
-        await result_of(world.groups.delete_group("other"))
+        await result_of(world.groups.ask(DeleteGroup("g")))
+        await result_of(world.groups.ask(DeleteGroup("other")))
         assert list(looking) == []
         assert world.groups.counters.commits == 2

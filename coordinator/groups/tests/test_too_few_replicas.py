@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from coordinator.errors import CoordinatorNotAvailable, UnknownMember
 from coordinator.groups.api import Claim, GroupState, Join, Joined, MemberProtocol
+from coordinator.groups.commands import JoinGroup
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_service import commit as commit_to
 from coordinator.groups.tests.test_service import coordinating, offset, topic
@@ -188,5 +189,5 @@ async def test_a_group_is_joined_though_no_follower_confirms_its_coordinator() -
         for log in world.logs.logs.values():
             log.is_confirmed = False
         asked = Join("", None, "c", "/h", "consumer", (MemberProtocol("range", b""),), 10_000, 60_000)
-        joined = await result_of(world.groups.join("g", asked))
+        joined = await result_of(world.groups.ask(JoinGroup("g", asked)))
         assert joined.generation_id == 1

@@ -45,7 +45,7 @@ async def test_mutated_frames_end_in_a_reply_or_a_closed_connection() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         await broker.append("t", b"kept")
-        broker.groups.answers.update(dict.fromkeys(fake_groups.CALLS, NotCoordinator()))
+        broker.groups.answers.update(dict.fromkeys(fake_groups.CALL_NAMES, NotCoordinator()))
         broker.transactions.answers.update(dict.fromkeys(fake_transactions.CALLS, NotCoordinator()))
         answered = 0
         for number, frame in enumerate(mutated_frames(SEED, FRAMES, KEYS)):
