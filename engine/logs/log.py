@@ -366,8 +366,10 @@ class Log:
         """The position in `segment` where the part below `limit` ends."""
         return limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
 
-    def read(self, offset: int, max_size_bytes: int, limit: LogPosition, *, at_least_one: bool) -> FileRange | None:
-        """Bytes of one segment from the batch that holds `offset`, below `limit`; None if there are none to give.
+    def find_range(
+        self, offset: int, max_size_bytes: int, limit: LogPosition, *, at_least_one: bool
+    ) -> FileRange | None:
+        """Find the bytes of one segment from the batch that holds `offset`, below `limit`; None if there are none.
 
         The range ends at `max_size_bytes`, even within a batch, as in Kafka's LogSegment.read, but never within the
         first batch: Kafka replaces a first batch that does not fit by an empty set (ReplicaManager.readFromLog). Raises

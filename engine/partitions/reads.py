@@ -1,6 +1,5 @@
 """Reads of a partition: the limit of each isolation level, and the aborted transactions of read_committed."""
 
-from functools import partial
 from typing import cast
 
 from engine.api import (
@@ -49,7 +48,7 @@ class Reads:
         progress = self._progress
         return progress.last_stable if isolation is Isolation.READ_COMMITTED else progress.high_watermark
 
-    def read(
+    def read_records(
         self,
         offset: int,
         max_size_bytes: int,
@@ -65,7 +64,7 @@ class Reads:
             limit = self._limit(isolation)
         aborted = None
         try:
-            found = log.read(offset, max_size_bytes, limit, at_least_one=at_least_one)
+            found = log.find_range(offset, max_size_bytes, limit, at_least_one=at_least_one)
             if isolation is Isolation.READ_COMMITTED:
                 aborted = [] if found is None or not log.aborted else self._aborted_in(offset, found, limit)
             records = [] if found is None else self._ranges(offset, found) if log.cold.segments else [found]
@@ -181,8 +180,8 @@ class Reads:
         diverging = diverging_end(self._log.start_offset, end, offset, last_epoch)
         if diverging is None:
             return None
-        read = partial(self.read, self._log.start_offset, 0, isolation, at_least_one=False)
-        return read()._replace(diverging=diverging)
+        found = self.read_records(self._log.start_offset, 0, isolation, at_least_one=False)
+        return found._replace(diverging=diverging)
 
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         limit = self._limit(Isolation.READ_COMMITTED)

@@ -239,7 +239,7 @@ class Replica(Availability):
         if self._closed is not None:
             raise self._closed()
         try:
-            return self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one)
+            return self._reads.read_records(offset, max_size_bytes, isolation, at_least_one=at_least_one)
         except OffsetOutOfRange as error:
             raise self._offset_error(offset, error) from None
 
@@ -265,7 +265,7 @@ class Replica(Availability):
     def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
         self.check_led()
         limit, isolation = self.progress.written, Isolation.READ_UNCOMMITTED
-        found = self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one, limit=limit)
+        found = self._reads.read_records(offset, max_size_bytes, isolation, at_least_one=at_least_one, limit=limit)
         log = self.log
         is_whole = offset >= max(log.compacted_to, log.clean_to, log.dropped.tombstones_to, log.dropped.markers_to)
         return found if is_whole else self._reads.with_compacted(offset, found)

@@ -93,16 +93,16 @@ class FetchReader:
         committed = self._isolation is Isolation.READ_COMMITTED
         return target.fetch_offset < (result.last_stable_offset if committed else result.high_watermark)
 
-    def read(self, target: FetchTarget) -> None:
+    def read_target(self, target: FetchTarget) -> None:
         """Read one target, for the first time or again. The first target with records may exceed each limit."""
         before = self.outcomes.get(target)
         if before is not None and not isinstance(before, ErrorCode):
             self.size_bytes -= before.size_bytes
         try:
             room_bytes = max(0, self._max_size_bytes - self.size_bytes)
-            outcome = self._read(target, room_bytes, at_least_one=not self.size_bytes)
+            outcome = self._outcome_of(target, room_bytes, at_least_one=not self.size_bytes)
         except NotLoaded as missing:
-            outcome = self._read(target, 0, at_least_one=False)  # no records, so no load is necessary
+            outcome = self._outcome_of(target, 0, at_least_one=False)  # no records, so no load is necessary
             if not isinstance(missing, ColdNotLoaded):
                 self.unloaded[target] = None
             elif target not in self._cold and target.log is not None:
@@ -144,7 +144,7 @@ class FetchReader:
                 if self._cold_started[target] < LOADS_MAX:
                     del self._cold[target]
                     self._planned_bytes -= max(0, target.max_size_bytes)
-                self.read(target)
+                self.read_target(target)
             load.note_read(self._wake)
 
     def close(self) -> None:
@@ -178,12 +178,12 @@ class FetchReader:
                 except EngineError as error:
                     self._settle(target, None, error_code_of(error))
                 else:
-                    self.read(target)
+                    self.read_target(target)
 
     async def _load(self, log: PartitionLog, target: FetchTarget) -> None:
         await log.load(target.fetch_offset, max(0, target.max_size_bytes), self._isolation)
 
-    def _read(self, target: FetchTarget, room_bytes: int, *, at_least_one: bool) -> ReadResult | ErrorCode:
+    def _outcome_of(self, target: FetchTarget, room_bytes: int, *, at_least_one: bool) -> ReadResult | ErrorCode:
         log = self._find(target)
         if isinstance(log, ErrorCode):
             return log
@@ -243,7 +243,7 @@ class FetchReader:
                 while not is_over() and not connection.is_ending:
                     await self._wait_for_change(watch)
                     for target in watch.take_changed():
-                        self.read(target)
+                        self.read_target(target)
                         watch.follow(target)
                     if self._has_arrived:
                         self._take_arrived()

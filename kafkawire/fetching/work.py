@@ -186,7 +186,7 @@ class _FetchWork:
         is_over = True
         try:
             if len(self._unread) <= TARGETS_PER_TURN:
-                self._read(self._unread)
+                self._read_targets(self._unread)
                 self._reader.note_all_read()
                 if not self._reader.unloaded and self._is_answered():
                     self._reader.fill()
@@ -205,7 +205,7 @@ class _FetchWork:
             for number, turn in enumerate(_turns(self._unread)):
                 if number:
                     await trio.lowlevel.checkpoint()
-                if not self._read(turn):
+                if not self._read_targets(turn):
                     break
             if self._unread:
                 reader.note_all_read()
@@ -230,13 +230,13 @@ class _FetchWork:
         elif self._watch is not None:
             self._watch.close()  # no session took it over
 
-    def _read(self, targets: Iterable[FetchTarget]) -> bool:
+    def _read_targets(self, targets: Iterable[FetchTarget]) -> bool:
         """Read the targets. Return whether there is room for more."""
         session, reader, watch = self._session, self._reader, self._watch
         for target in targets:
             if session is not None and reader.full and not reader.reads_all_targets:
                 return False  # the rest keeps its place in the queue
-            reader.read(target)
+            reader.read_target(target)
             if watch is not None:
                 watch.follow(target)
         return True
