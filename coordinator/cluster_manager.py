@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 import trio
 
-from coordinator.api import BrokerEndpoint, BrokerInfo, ClusterImage, TopicInfo
+from coordinator.api import DEFAULT, BrokerEndpoint, BrokerInfo, ClusterImage, TopicInfo
 from coordinator.cluster_events import ClusterEvents
 from coordinator.controller import isr_proposals
 from coordinator.controller.controller import Controller
@@ -27,22 +28,31 @@ from coordinator.membership.role_changes import host_changes, hosted_by
 from coordinator.metadata import layout
 from coordinator.metadata.change_log import ChangeLog, Overtaken
 from coordinator.metadata.failures import UNUSABLE, Attempts, MetadataFailures, described
-from coordinator.metadata.plans import Plan, first_batch
+from coordinator.metadata.ids import new_id
+from coordinator.metadata.plans import TOGETHER_MAX, Plan, first_batch
 from coordinator.metadata.tier_register import TierRegister
 from coordinator.metadata_store.store import ConnectionLost, SessionLost, StoreError
 from coordinator.requests import features, topics
-from coordinator.requests.administration import RequestedChanges, topic_of
-from coordinator.requests.decisions import Decisions
+from coordinator.requests.create_partitions import CreatePartitionsRequest
+from coordinator.requests.decisions import Decisions, Draw
 from coordinator.transactions.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
-    from coordinator.api import FeatureRange
+    from coordinator.api import (
+        ConfigChange,
+        ElectionType,
+        FeatureRange,
+        FeatureUpdate,
+        Reassignment,
+        Refusals,
+    )
     from coordinator.cluster_events import ClusterCounters
     from coordinator.controller.isr_proposals import IsrChange
     from coordinator.controller.probes import IsRefused
+    from coordinator.errors import CoordinatorError
     from coordinator.metadata.history import HistoryPosition
     from coordinator.metadata_store.store import MetadataStore
     from coordinator.ports import ConfigValidator, PartitionHost, ReplicaEnds
@@ -54,6 +64,9 @@ log = structlog.get_logger(__name__)
 # How long a request waits for the store, however often it is decided again: below the request.timeout.ms of clients.
 DECIDE_TIMEOUT_S = 10.0
 RECONNECT_PAUSE_S = 0.5
+START_RANGE = 1 << 16  # of the places where leaders of a new topic begin
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +86,7 @@ class ClusterManagerSettings:
     recovery_wait_s: float = 10.0  # see `coordinator.controller.recovery`
 
 
-class ClusterManager(RequestedChanges):
+class ClusterManager:
     """The control plane of one broker; a `ClusterService`.
 
     Life: `start`, then `run` in a task for as long as the broker lives. The store is the caller's to close, after.
@@ -87,7 +100,8 @@ class ClusterManager(RequestedChanges):
         settings: ClusterManagerSettings,
         random: Random,
     ) -> None:
-        super().__init__(Decisions(validator, settings.defaults), random)
+        self._decisions = Decisions(validator, settings.defaults)
+        self._random = random
         self._store = store
         self._producer_ids = ProducerIds(store)
         self.tier = TierRegister(store)
@@ -352,6 +366,92 @@ class ClusterManager(RequestedChanges):
             await self._published.wait()
         return self._image
 
+    # Requests that change the cluster
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partition_count: int = DEFAULT,
+        replication_factor: int = DEFAULT,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> TopicInfo:
+        """See `ClusterService`."""
+        request = topics.TopicRequest(name, partition_count, replication_factor, assignments, configs or {})
+        draw = self._draw()
+        plan = await self._change(
+            lambda image: self._decisions.creation(image, request, draw), validate_only=validate_only
+        )
+        return topic_of(plan)
+
+    async def create_partitions(
+        self,
+        topic: str,
+        partition_count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> TopicInfo:
+        """See `ClusterService`."""
+        request, draw = CreatePartitionsRequest(topic, partition_count, assignments), self._draw()
+        plan = await self._change(
+            lambda image: self._decisions.growth(image, request, draw), validate_only=validate_only
+        )
+        return topic_of(plan)
+
+    async def alter_topic_configs(
+        self, topic: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
+    ) -> TopicInfo:
+        """See `ClusterService`."""
+        plan = await self._change(
+            lambda image: self._decisions.topic_configs(image, topic, changes, replaces=replace),
+            validate_only=validate_only,
+        )
+        return topic_of(plan)
+
+    async def alter_broker_configs(
+        self, broker: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """See `ClusterService`."""
+        await self._change(
+            lambda image: self._decisions.broker_configs(image, broker, changes, replaces=replace),
+            validate_only=validate_only,
+        )
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        """See `ClusterService`."""
+        await self._change(lambda image: self._decisions.features(image, updates), validate_only=validate_only)
+
+    async def reassign(self, asked: Sequence[Reassignment], *, may_change_factor: bool = True) -> Refusals:
+        """See `ClusterService`."""
+        decide = partial(self._decisions.reassignments, may_change_factor=may_change_factor)
+        return await self._each(asked, decide)
+
+    async def elect_leaders(self, kind: ElectionType, partitions: Sequence[tuple[str, int]]) -> Refusals:
+        """See `ClusterService`."""
+        return await self._each(partitions, partial(self._decisions.elections, kind=kind))
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """See `ClusterService`."""
+        await self._change(lambda image: self._decisions.unregistration(image, broker_id))
+
+    async def _each(self, orders: Sequence[T], decide: Callable[[ClusterImage, Sequence[T]], Plan]) -> Refusals:
+        """Decide as many at a time as one change holds, so that finished requests are not decided again."""
+        refusals: Refusals = []
+        for start in range(0, len(orders), TOGETHER_MAX):
+            refusals += await self._together(orders[start : start + TOGETHER_MAX], decide)
+        return refusals
+
+    async def _together(
+        self, orders: Sequence[T], decide: Callable[[ClusterImage, Sequence[T]], Plan]
+    ) -> Sequence[CoordinatorError | None]:
+        return (await self._change(lambda image: decide(image, orders))).refused
+
+    def _draw(self) -> Draw:
+        return Draw(new_id(self._random), self._random.randrange(START_RANGE))
+
     async def delete_topic(self, topic: str | bytes) -> TopicInfo:
         """See `ClusterService`."""
         deleted = topic_of(await self._change(lambda image: self._decisions.deletion(image, topic)))
@@ -399,3 +499,9 @@ class ClusterManager(RequestedChanges):
             await self._change(lambda image: topics.cleaning(image, topic.topic_id))
         except MetadataUnavailable as error:
             log.warning("deleted topic not cleaned up", error=str(error))
+
+
+def topic_of(plan: Plan) -> TopicInfo:
+    """The topic of a plan that is about one."""
+    assert plan.topic is not None
+    return plan.topic
