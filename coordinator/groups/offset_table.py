@@ -1,6 +1,6 @@
 """Committed offsets of the groups of one partition of `__consumer_offsets`, in transactions and outside of them. Pure.
 
-The half of `GroupTable` that knows of offsets; after Kafka's OffsetMetadataManager.
+The part of `GroupTable` that knows of offsets; after Kafka's OffsetMetadataManager.
 """
 
 from __future__ import annotations
@@ -53,18 +53,30 @@ if TYPE_CHECKING:
 CommittedT = TypeVar("CommittedT")
 
 
+class GroupEntries(dict[str, GroupEntry[FutureT]]):
+    """The groups of one partition, by id, with and without members."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def create(self, group_id: str) -> GroupEntry[FutureT]:
+        """Add a group without members and offsets."""
+        entry = self[group_id] = GroupEntry(ClassicGroup[FutureT](group_id, self._settings))
+        return entry
+
+
 class OffsetTable(Generic[FutureT]):
-    """See `GroupTable`."""
+    """The offsets of the groups in `entries`. `pending`: those of open transactions."""
 
-    def __init__(self, groups: GroupSettings, offsets: OffsetSettings, counters: GroupCounters) -> None:
-        self._group_settings = groups
-        self._offset_settings = offsets
-        self._entries: dict[str, GroupEntry[FutureT]] = {}
-        self._pending = PendingOffsets()
+    def __init__(self, entries: GroupEntries[FutureT], settings: OffsetSettings, counters: GroupCounters) -> None:
+        self._entries = entries
+        self._settings = settings
+        self._counters = counters
+        self.pending = PendingOffsets()
         self.guards = Guards()
-        self.counters = counters
 
-    def perform_on_offsets(self, command: GroupCommand[Any], moment: Moment, future: FutureT) -> Effects[FutureT]:
+    def perform(self, command: GroupCommand[Any], moment: Moment, future: FutureT) -> Effects[FutureT]:
         """Carry out a command to the offsets of a group."""
         group_id = command.group_id
         match command:
@@ -96,18 +108,18 @@ class OffsetTable(Generic[FutureT]):
                 entry.group.check_commit(moment.now_ms, claim)
             except GroupError as error:
                 return Effects(entry, [(future, error.with_traceback(None))], [])
-        entry = entry or self._create(group_id)
+        entry = entry or self._entries.create(group_id)
         wall_ms = moment.wall_ms
         expires_ms = NO_EXPIRY_MS
         if retention_ms != DEFAULT_RETENTION_MS:
             expires_ms = min(wall_ms + retention_ms, NEVER_MS)  # a record has no room for more
-        longest = self._offset_settings.metadata_max_length
+        longest = self._settings.metadata_max_length
         outcomes, taken, records = commits_of(group_id, offsets, longest, wall_ms, expires_ms)
         for topic, partition, committed in taken:
             entry.offsets.put(topic, partition, committed)
-            if self._pending:
-                self._pending.overrule(group_id, TopicPartition(topic, partition))
-        self.counters.commits += len(records)
+            if self.pending:
+                self.pending.overrule(group_id, TopicPartition(topic, partition))
+        self._counters.commits += len(records)
         return Effects(entry, [(future, outcomes)], records)
 
     def commit_in_transaction(
@@ -128,33 +140,33 @@ class OffsetTable(Generic[FutureT]):
         entry = self._entries.get(group_id)
         if entry is None and claim.generation_id >= 0:
             return refused(future, IllegalGeneration(group_id))
-        if not self._pending.has_room_for(producer.producer_id):
+        if not self.pending.has_room_for(producer.producer_id):
             return Effects(entry, [(future, CoordinatorNotAvailable("too many transactions are open"))], [])
         if entry is not None:
             try:
                 entry.group.check_commit(moment.now_ms, claim, in_transaction=True)
             except GroupError as error:
                 return Effects(entry, [(future, error.with_traceback(None))], [])
-        entry = entry or self._create(group_id)
-        longest = self._offset_settings.metadata_max_length
+        entry = entry or self._entries.create(group_id)
+        longest = self._settings.metadata_max_length
         outcomes, taken, records = commits_of(group_id, offsets, longest, moment.wall_ms)
         for (topic, partition, committed), record in zip(taken, records, strict=True):
             at = TopicPartition(topic, partition)
-            self._pending.put(producer.producer_id, PendingOffset(group_id, at, committed, record))
+            self.pending.put(producer.producer_id, PendingOffset(group_id, at, committed, record))
         return Effects(entry, [(future, outcomes)], records, producer if records else None)
 
     def end_transaction(self, marker: StateMarker, future: FutureT) -> Effects[FutureT]:
         """See `GroupService.end_transaction`."""
         records, entries = self._end(marker)
-        self.counters.commits += len(records)
+        self._counters.commits += len(records)
         return Effects(None, [(future, None)], records, marker, entries)
 
     def _end(self, marker: StateMarker) -> tuple[list[StateRecord], list[GroupEntry[FutureT]]]:
         """End a transaction; return its records that count from now on, and the groups in which something changes."""
         self.guards.void(marker.producer_id)
-        counting, group_ids = self._pending.end(marker.producer_id, is_commit=marker.is_commit)
+        counting, group_ids = self.pending.end(marker.producer_id, is_commit=marker.is_commit)
         for one in counting:
-            entry = self._entries.get(one.group_id) or self._create(one.group_id)
+            entry = self._entries.get(one.group_id) or self._entries.create(one.group_id)
             entry.offsets.put(one.at.topic, one.at.partition, one.committed)
         entries = [self._entries[group_id] for group_id in group_ids if group_id in self._entries]
         return [one.record for one in counting], entries
@@ -172,13 +184,13 @@ class OffsetTable(Generic[FutureT]):
         offsets = entry.offsets if entry is not None else GroupOffsets()
         found: list[CommittedOffset | UnstableOffset | None]
         found = [committed for topic, numbers in partitions for committed in offsets.of_topic(topic, numbers)]
-        if require_stable and self._pending.has_group(group_id):
+        if require_stable and self.pending.has_group(group_id):
             places = (TopicPartition(topic, number) for topic, numbers in partitions for number in numbers)
             found = [self._if_stable(group_id, *one) for one in zip(places, found, strict=True)]
         return Effects(entry, [(future, found)], [])
 
     def _if_stable(self, group_id: str, at: TopicPartition, committed: CommittedT) -> CommittedT | UnstableOffset:
-        return UnstableOffset(f"{at.topic}-{at.partition}") if self._pending.is_pending(group_id, at) else committed
+        return UnstableOffset(f"{at.topic}-{at.partition}") if self.pending.is_pending(group_id, at) else committed
 
     def fetch_all_offsets(self, group_id: str, future: FutureT, *, require_stable: bool = False) -> Effects[FutureT]:
         """See `coordinator.groups.commands.FetchAllOffsets`."""
@@ -206,15 +218,16 @@ class OffsetTable(Generic[FutureT]):
                 outcomes.append(SubscribedToTopic(topic))
                 continue
             outcomes.append(None)
-            records += self._remove_offset(entry, topic, partition)
+            records += self.remove(entry, topic, partition)
         return Effects(entry, [(future, outcomes)], records)
 
-    def _remove_offset(self, entry: GroupEntry[FutureT], topic: str, partition: int) -> list[StateRecord]:
+    def remove(self, entry: GroupEntry[FutureT], topic: str, partition: int) -> list[StateRecord]:
+        """Remove an offset, committed or pending; returns its tombstone, or nothing if there is none."""
         group_id, at = entry.group.group_id, TopicPartition(topic, partition)
-        if entry.offsets.get(topic, partition) is None and not self._pending.is_pending(group_id, at):
+        if entry.offsets.get(topic, partition) is None and not self.pending.is_pending(group_id, at):
             return []
         entry.offsets.remove(topic, partition)
-        self._pending.remove(group_id, at)
+        self.pending.remove(group_id, at)
         return [tombstone(OffsetKey(group_id, topic, partition))]
 
     def forget_topics(self, group_id: str, topics: Collection[str], deleted_ms: int) -> Effects[FutureT]:
@@ -224,24 +237,25 @@ class OffsetTable(Generic[FutureT]):
         records: list[StateRecord] = []
         if entry is not None:
             gone = [at for at, one in entry.offsets.items() if at.topic in topics and one.committed_ms <= deleted_ms]
-            gone += self._pending.of_topics(group_id, topics, deleted_ms)
+            gone += self.pending.of_topics(group_id, topics, deleted_ms)
             for at in dict.fromkeys(gone):
-                records += self._remove_offset(entry, *at)
+                records += self.remove(entry, *at)
         return Effects(entry, [], records)
 
     # Replay
 
-    def _apply_offset(self, key: OffsetKey, value: Value | None) -> None:
+    def apply(self, key: OffsetKey, value: Value | None) -> None:
+        """Apply a record of the log. Errors: UnknownRecord."""
         entry, at = self._entries.get(key.group_id), TopicPartition(key.topic, key.partition)
         if value is None:
-            self._pending.remove(key.group_id, at)
+            self.pending.remove(key.group_id, at)
             if entry is not None:
                 entry.offsets.remove(key.topic, key.partition)
             return
         if not isinstance(value, CommittedOffset):
             raise UnknownRecord(f"{key} has a value of another kind")
-        self._pending.overrule(key.group_id, at)
-        (entry or self._create(key.group_id)).offsets.put(key.topic, key.partition, value)
+        self.pending.overrule(key.group_id, at)
+        (entry or self._entries.create(key.group_id)).offsets.put(key.topic, key.partition, value)
 
     def apply_in_transaction(self, producer: StateProducer, record: StateRecord) -> None:
         """See `StateTable`."""
@@ -250,17 +264,13 @@ class OffsetTable(Generic[FutureT]):
         if not isinstance(key, OffsetKey) or not isinstance(value, CommittedOffset):
             raise UnknownRecord(f"{key} was written in a transaction")
         if key.group_id not in self._entries:
-            self._create(key.group_id)
+            self._entries.create(key.group_id)
         at = TopicPartition(key.topic, key.partition)
-        self._pending.put(producer.producer_id, PendingOffset(key.group_id, at, value, record))
+        self.pending.put(producer.producer_id, PendingOffset(key.group_id, at, value, record))
 
     def apply_marker(self, marker: StateMarker) -> list[StateRecord]:
         """See `StateTable`."""
         return self._end(marker)[0]
-
-    def _create(self, group_id: str) -> GroupEntry[FutureT]:
-        entry = self._entries[group_id] = GroupEntry(ClassicGroup[FutureT](group_id, self._group_settings))
-        return entry
 
 
 def refused(future: FutureT, answer: CoordinatorError | list[GroupError]) -> Effects[FutureT]:

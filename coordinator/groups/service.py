@@ -206,7 +206,7 @@ class GroupCoordinators:
             future = self._shards.ask_about(
                 group_id,
                 producer,
-                lambda table, moment, future: table.commit_in_transaction(
+                lambda table, moment, future: table.offsets.commit_in_transaction(
                     moment, group_id, claim, producer, offsets, future, guard
                 ),
             )
@@ -222,7 +222,7 @@ class GroupCoordinators:
     def _guard(self, group_id: str, producer_id: int) -> Guard:
         shard = self._shards.find(self._shards.partition_of(group_id))
         # While it is read, markers of transactions that ended long ago would void it.
-        guards = shard.table.guards if shard is not None and shard.is_loaded else Guards()
+        guards = shard.table.offsets.guards if shard is not None and shard.is_loaded else Guards()
         return guards.take(producer_id)
 
     def end_transaction(self, partition: int, marker: StateMarker) -> Future[None]:
@@ -233,7 +233,7 @@ class GroupCoordinators:
         shard = self._shards.find(partition)
         if shard is None:
             return cast("Future[None]", settled(NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not led here")))
-        future = shard.ask_about(marker, lambda table, _, future: table.end_transaction(marker, future))
+        future = shard.ask_about(marker, lambda table, _, future: table.offsets.end_transaction(marker, future))
         return cast("Future[None]", future)
 
     def list_groups(self) -> Future[list[GroupListing]]:
@@ -257,7 +257,8 @@ def _unnamed() -> ReplyFuture:
 async def _forget_topics(shard: Shard[Table], topics: Collection[str], deleted_ms: int) -> None:
     await shard.wait_until_writable()
     await shard.ask_each(
-        lambda table: table.group_ids(), lambda table, _, group_id: table.forget_topics(group_id, topics, deleted_ms)
+        lambda table: table.group_ids(),
+        lambda table, _, group_id: table.offsets.forget_topics(group_id, topics, deleted_ms),
     )
 
 

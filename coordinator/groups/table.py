@@ -8,7 +8,7 @@ records, applied to an empty table, give the same groups (`apply`, then `wake`).
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from coordinator.errors import (
     GroupError,
@@ -35,7 +35,7 @@ from coordinator.groups.commands import (
     SyncGroup,
 )
 from coordinator.groups.entry import GroupEntry, record_of_value, tombstone
-from coordinator.groups.offset_table import OffsetTable, refused
+from coordinator.groups.offset_table import GroupEntries, OffsetTable, refused
 from coordinator.groups.offsets import retention_of
 from coordinator.groups.records import (
     GroupKey,
@@ -56,14 +56,18 @@ if TYPE_CHECKING:
     from coordinator.groups.entry import OffsetSettings
     from coordinator.groups.step import GroupSettings
     from coordinator.shards.table import Moment
-    from coordinator.state.log import StateRecord
+    from coordinator.state.log import StateMarker, StateProducer, StateRecord
 
 
-class GroupTable(OffsetTable[FutureT]):
+class GroupTable(Generic[FutureT]):
     """The groups of one partition. Every command answers its future once, in its effects or in those of a later one."""
 
     def __init__(self, groups: GroupSettings, offsets: OffsetSettings, counters: GroupCounters | None = None) -> None:
-        super().__init__(groups, offsets, counters or GroupCounters())
+        self._group_settings = groups
+        self._offset_settings = offsets
+        self.counters = counters or GroupCounters()
+        self._entries = GroupEntries[FutureT](groups)
+        self.offsets = OffsetTable[FutureT](self._entries, offsets, self.counters)
         self._due: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
@@ -85,7 +89,7 @@ class GroupTable(OffsetTable[FutureT]):
                 return self.describe(group_id, future)
             case DeleteGroup():
                 return self.delete_group(group_id, future)
-        return self.perform_on_offsets(command, moment, future)
+        return self.offsets.perform(command, moment, future)
 
     # Membership
 
@@ -99,7 +103,7 @@ class GroupTable(OffsetTable[FutureT]):
         if entry is None:
             if join.member_id:
                 return refused(future, UnknownMember(join.member_id))
-            entry = self._create(group_id)
+            entry = self._entries.create(group_id)
         return self._step(moment, entry, future, lambda step, group: group.join(step, join, future))
 
     def sync(
@@ -187,8 +191,8 @@ class GroupTable(OffsetTable[FutureT]):
             return refused(future, UnknownGroup(group_id))
         if entry.group.state is not GroupState.EMPTY:
             return Effects(entry, [(future, GroupNotEmpty(group_id))], [])
-        places = [*(at for at, _ in entry.offsets.items()), *self._pending.of_group(group_id)]
-        records = [record for at in dict.fromkeys(places) for record in self._remove_offset(entry, *at)]
+        places = [*(at for at, _ in entry.offsets.items()), *self.offsets.pending.of_group(group_id)]
+        records = [record for at in dict.fromkeys(places) for record in self.offsets.remove(entry, *at)]
         return Effects(entry, [(future, None)], [*records, *self._forget(entry)])
 
     def _forget(self, entry: GroupEntry[FutureT]) -> list[StateRecord]:
@@ -239,9 +243,9 @@ class GroupTable(OffsetTable[FutureT]):
             retention = retention_of(entry.group, self._offset_settings.retention_ms)
             expired = entry.offsets.expired(retention, moment.wall_ms)
             for at in expired:
-                records += () if self._pending.is_pending(group_id, at) else self._remove_offset(entry, *at)
+                records += () if self.offsets.pending.is_pending(group_id, at) else self.offsets.remove(entry, *at)
             self.counters.expired_offsets += len(records)
-            if entry.group.is_deserted and not entry.offsets and not self._pending.has_group(group_id):
+            if entry.group.is_deserted and not entry.offsets and not self.offsets.pending.has_group(group_id):
                 records += self._forget(entry)
         return Effects(entry, [], records)
 
@@ -252,15 +256,23 @@ class GroupTable(OffsetTable[FutureT]):
         key = decode_key(memoryview(record.key))
         value = None if record.value is None else decode_value(key, memoryview(record.value))
         if isinstance(key, OffsetKey):
-            self._apply_offset(key, value)
+            self.offsets.apply(key, value)
         else:
             self._apply_group(key.group_id, value)
+
+    def apply_in_transaction(self, producer: StateProducer, record: StateRecord) -> None:
+        """See `StateTable`."""
+        self.offsets.apply_in_transaction(producer, record)
+
+    def apply_marker(self, marker: StateMarker) -> list[StateRecord]:
+        """See `StateTable`."""
+        return self.offsets.apply_marker(marker)
 
     def _apply_group(self, group_id: str, value: Value | None) -> None:
         entry = self._entries.get(group_id)
         if entry is None and value is None:
             return
-        entry = entry or self._create(group_id)
+        entry = entry or self._entries.create(group_id)
         entry.group = ClassicGroup(group_id, self._group_settings)
         entry.is_recorded = value is not None
         if isinstance(value, GroupRecord):
@@ -269,7 +281,7 @@ class GroupTable(OffsetTable[FutureT]):
     def forget_remnants(self) -> None:
         """See `StateTable`."""
         for group_id, entry in list(self._entries.items()):
-            if not entry.is_recorded and not entry.offsets and not self._pending.has_group(group_id):
+            if not entry.is_recorded and not entry.offsets and not self.offsets.pending.has_group(group_id):
                 del self._entries[group_id]
 
     def wake(self, moment: Moment) -> Iterator[Effects[FutureT]]:

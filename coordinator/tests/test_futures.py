@@ -75,7 +75,7 @@ def test_all_are_settled_with_the_first_error_of_theirs() -> None:
     [
         lambda table, future: table.heartbeat(NOW, "g", STRANGER, future),
         lambda table, future: table.heartbeat(NOW, "no group", STRANGER, future),
-        lambda table, future: table.commit(NOW, "g", STRANGER, OFFSETS, -1, future),
+        lambda table, future: table.offsets.commit(NOW, "g", STRANGER, OFFSETS, -1, future),
         lambda table, future: table.sync(NOW, "g", STRANGER, (None, None), {}, future),
         lambda table, future: table.leave(NOW, "g", [STRANGER], future),
     ],
@@ -85,7 +85,7 @@ def test_a_refusal_keeps_no_reference_to_its_requester(
 ) -> None:
     """A raised error leads to the frames it came through, and they to it, if any of them keeps it."""
     table = Table(GroupSettings(), OffsetSettings())
-    table.commit(NOW, "g", Claim(""), OFFSETS, -1, WatchedAnswer())
+    table.offsets.commit(NOW, "g", Claim(""), OFFSETS, -1, WatchedAnswer())
     future = WatchedAnswer()
     gone = ref(future)
     for one, outcome in ask(table, future).answers:

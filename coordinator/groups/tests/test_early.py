@@ -44,13 +44,13 @@ class GatedLog(FakeStateLog):
 def commit_early(shard: Shard[Table], offset: int) -> ReplyFuture:
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
     return shard.ask(
-        lambda table, moment, future: table.commit(moment, "g", NO_MEMBER, offsets, -1, future), waits=True
+        lambda table, moment, future: table.offsets.commit(moment, "g", NO_MEMBER, offsets, -1, future), waits=True
     )
 
 
 def fetch_early(shard: Shard[Table]) -> ReplyFuture:
     return shard.ask(
-        lambda table, _, future: table.fetch_offsets("g", [("t", [0])], future), only_reads=True, waits=True
+        lambda table, _, future: table.offsets.fetch_offsets("g", [("t", [0])], future), only_reads=True, waits=True
     )
 
 

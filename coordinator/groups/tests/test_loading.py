@@ -119,7 +119,7 @@ def state_of(table: Table) -> list[object]:
     for producer in [None, *PRODUCERS]:
         if producer is not None:
             found.append(sorted(table.apply_marker(StateMarker(*producer, 0, is_commit=True))))
-        found += [(group, sorted(table._pending.of_group(group))) for group in "gh"]
+        found += [(group, sorted(table.offsets.pending.of_group(group))) for group in "gh"]
         figures = sorted(table.figures())
         found += [(one.group_id, one.state, sorted(one.offsets)) for one in figures]
         found += sorted((group_id, entry.group.generation_id) for group_id, entry in table._entries.items())

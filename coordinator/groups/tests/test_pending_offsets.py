@@ -51,18 +51,18 @@ class Table:
 
     def commit(self, offset: int, partition: int = 0, group: str = "g") -> None:
         asked = [OffsetToCommit("t", partition, offset, -1, "")]
-        self.perform(self.table.commit(self.moment, group, NO_MEMBER, asked, -1, []))
+        self.perform(self.table.offsets.commit(self.moment, group, NO_MEMBER, asked, -1, []))
 
     def pend(
         self, producer: StateProducer, offset: int, partition: int = 0, group: str = "g", claim: Claim = NO_MEMBER
     ) -> Any:
         asked, future = [OffsetToCommit("t", partition, offset, -1, "")], list[Any]()
-        self.perform(self.table.commit_in_transaction(self.moment, group, claim, producer, asked, future))
+        self.perform(self.table.offsets.commit_in_transaction(self.moment, group, claim, producer, asked, future))
         return future[0]
 
     def end(self, producer: StateProducer, *, is_commit: bool = True) -> Sequence[StateRecord]:
         marker = StateMarker(*producer, 0, is_commit)
-        effects = self.table.end_transaction(marker, [])
+        effects = self.table.offsets.end_transaction(marker, [])
         self.perform(effects)
         return effects.records
 
@@ -89,8 +89,8 @@ class Table:
     def fetch(self, *, require_stable: bool = True, group: str = "g") -> list[int | str | None]:
         """The offsets of partitions 0 and 1."""
         future = list[Any]()
-        self.table.fetch_offsets(group, [("t", [0, 1])], future, require_stable=require_stable)
-        effects = self.table.fetch_offsets(group, [("t", [0, 1])], future, require_stable=require_stable)
+        self.table.offsets.fetch_offsets(group, [("t", [0, 1])], future, require_stable=require_stable)
+        effects = self.table.offsets.fetch_offsets(group, [("t", [0, 1])], future, require_stable=require_stable)
         (_, found) = effects.answers[0]
         assert isinstance(found, list)
         return [_shown(one) for one in found]
@@ -164,7 +164,7 @@ def test_all_offsets_of_a_group_tell_which_are_not_stable() -> None:
     table.commit(1)
     table.commit(2, 1)
     table.pend(P, 5)
-    found = table.table.fetch_all_offsets("g", [], require_stable=True).answers[0][1]
+    found = table.table.offsets.fetch_all_offsets("g", [], require_stable=True).answers[0][1]
     assert isinstance(found, list)
     assert all(isinstance(one, FetchedOffset) for one in found)
     assert [(one.partition, _shown(one.committed)) for one in found] == [(0, "UnstableOffset"), (1, 2)]
@@ -175,7 +175,7 @@ def test_an_offset_deleted_while_another_is_pending_is_not_restored_by_the_marke
     table.commit(1)
     table.pend(P, 5)
     for _ in range(2):
-        table.perform(table.table.delete_offsets("g", [TopicPartition("t", 0)], []))
+        table.perform(table.table.offsets.delete_offsets("g", [TopicPartition("t", 0)], []))
     assert len(table.log) == 3, "what is not there is removed once"
     assert table.fetch() == [None, None], "nobody waits for what never counts (OffsetMetadataManager.replay)"
     table.end(P)
@@ -202,7 +202,7 @@ def test_a_deleted_topic_loses_the_pending_offsets_from_before_its_deletion() ->
     table.pend(P, 5)
     table.wall_ms = 1
     table.pend(P, 6, partition=1)
-    table.perform(table.table.forget_topics("g", {"t"}, deleted_ms=0))
+    table.perform(table.table.offsets.forget_topics("g", {"t"}, deleted_ms=0))
     table.end(P)
     for _ in range(2):
         assert table.fetch() == [None, 6]
@@ -243,7 +243,7 @@ def test_only_claims_without_generation_commit_to_a_new_group(claim: Claim, erro
 
 def test_members_are_asked_for_only_if_some_are_named() -> None:
     table = Table()
-    table.table._create("g").group.state = pending_group_state()
+    table.table._entries.create("g").group.state = pending_group_state()
     assert table.pend(P, 1) == [None]
     assert isinstance(table.pend(P, 1, claim=Claim("stranger", None, 3)), UnknownMember)
     assert isinstance(table.pend(P, 1, claim=Claim("stranger")), UnknownMember)
@@ -299,7 +299,7 @@ def test_against_a_naive_model(steps: list[tuple[str, int, int]]) -> None:
         elif step == "delete":
             model = [one for one in model if one[0] != partition]
             model.append((partition, None, 0))
-            table.perform(table.table.delete_offsets("g", [TopicPartition("t", partition)], []))
+            table.perform(table.table.offsets.delete_offsets("g", [TopicPartition("t", partition)], []))
         elif step == "replay":
             table.replay()
         elif any(one[2] == producer.producer_id for one in model):

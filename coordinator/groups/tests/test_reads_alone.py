@@ -49,7 +49,7 @@ def replicated(log: FakeStateLog) -> None:
 
 def fetched(shard: Shard[Table], *, require_stable: bool = False) -> ReplyFuture:
     return shard.ask(
-        lambda table, _, future: table.fetch_offsets("g", [("t", [0])], future, require_stable=require_stable),
+        lambda table, _, future: table.offsets.fetch_offsets("g", [("t", [0])], future, require_stable=require_stable),
         only_reads=True,
         freshness=Freshness.NEWEST if require_stable else Freshness.MAY_FALL_BACK,
     )

@@ -420,7 +420,7 @@ async def offset_of(world: World) -> int | None:
 
 
 def guards_of(world: World) -> int:
-    return sum(len(shard.table.guards) for shard in world.groups._shards)
+    return sum(len(shard.table.offsets.guards) for shard in world.groups._shards)
 
 
 @pytest.mark.parametrize("protocol", [FIRST_PROTOCOL, SECOND_PROTOCOL])

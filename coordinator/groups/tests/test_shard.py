@@ -74,11 +74,11 @@ class Bench:
 
 def commit(shard: Shard[Table], offset: int, claim: Claim = NO_MEMBER, group: str = "g") -> ReplyFuture:
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
-    return shard.ask(lambda table, moment, future: table.commit(moment, group, claim, offsets, -1, future))
+    return shard.ask(lambda table, moment, future: table.offsets.commit(moment, group, claim, offsets, -1, future))
 
 
 def fetch(shard: Shard[Table], group: str = "g") -> ReplyFuture:
-    return shard.ask(lambda table, _, future: table.fetch_offsets(group, [("t", [0])], future))
+    return shard.ask(lambda table, _, future: table.offsets.fetch_offsets(group, [("t", [0])], future))
 
 
 def join(shard: Shard[Table], member_id: str = "") -> ReplyFuture:

@@ -85,19 +85,19 @@ class Script:
         retention_ms: int = -1,
     ) -> object:
         offsets = [OffsetToCommit(at.topic, at.partition, offset, 3, "m")]
-        return self.take(self.table.commit(self.moment, group, claim, offsets, retention_ms, "x"))
+        return self.take(self.table.offsets.commit(self.moment, group, claim, offsets, retention_ms, "x"))
 
     def offset(self, at: TopicPartition = T0, group: str = "g") -> int | None:
         (found,) = self.fetch((at.topic, [at.partition]), group=group)
         return None if found is None else found.offset
 
     def fetch(self, *partitions: tuple[str, list[int]], group: str = "g") -> list[CommittedOffset | None]:
-        found = self.take(self.table.fetch_offsets(group, partitions, "x"))
+        found = self.take(self.table.offsets.fetch_offsets(group, partitions, "x"))
         assert isinstance(found, list)
         return found
 
     def fetch_all(self, group: str = "g") -> list[FetchedOffset]:
-        found = self.take(self.table.fetch_all_offsets(group, "x"))
+        found = self.take(self.table.offsets.fetch_all_offsets(group, "x"))
         assert isinstance(found, list)
         return found
 
@@ -180,7 +180,7 @@ def test_all_of_a_group_is_fetched(script: Script) -> None:
 @pytest.mark.parametrize(("short", "long"), [("m" * 4_096, "m" * 4_097), ("🐙" * 2_048, "🐙" * 2_048 + "m")])
 def test_long_metadata_is_refused_alone(script: Script, short: str, long: str) -> None:
     offsets = [OffsetToCommit("t", 0, 1, -1, long), OffsetToCommit("t", 1, 2, -1, short)]
-    first, second = each_of(script.take(script.table.commit(script.moment, "g", NO_MEMBER, offsets, -1, "x")))
+    first, second = each_of(script.take(script.table.offsets.commit(script.moment, "g", NO_MEMBER, offsets, -1, "x")))
     assert isinstance(first, OffsetMetadataTooLarge)
     assert second is None
     assert script.offset() is None
@@ -240,7 +240,7 @@ def test_offsets_are_deleted_unless_they_are_read(script: Script) -> None:
     claim = script.settled()
     script.commit(5, claim=claim)
     script.commit(6, other, claim=claim)
-    deleted = script.take(script.table.delete_offsets("g", [T0, other, TopicPartition("v", 0)], "x"))
+    deleted = script.take(script.table.offsets.delete_offsets("g", [T0, other, TopicPartition("v", 0)], "x"))
     assert isinstance(deleted, list)
     assert isinstance(deleted[0], SubscribedToTopic)
     assert deleted[1:] == [None, None]
@@ -251,13 +251,13 @@ def test_offsets_are_deleted_unless_they_are_read(script: Script) -> None:
 
 def test_offsets_of_a_living_group_of_another_kind_are_not_deleted(script: Script) -> None:
     script.settled(kind="connect", metadata=b"whatever")
-    assert isinstance(script.take(script.table.delete_offsets("g", [T0], "x")), GroupNotEmpty)
-    assert isinstance(script.take(script.table.delete_offsets("unknown", [T0], "x")), UnknownGroup)
+    assert isinstance(script.take(script.table.offsets.delete_offsets("g", [T0], "x")), GroupNotEmpty)
+    assert isinstance(script.take(script.table.offsets.delete_offsets("unknown", [T0], "x")), UnknownGroup)
 
 
 def test_a_subscription_that_cannot_be_read_covers_every_topic(script: Script) -> None:
     script.settled(metadata=b"\0\0\0\0\0\7junk")
-    (outcome,) = each_of(script.take(script.table.delete_offsets("g", [T0], "x")))
+    (outcome,) = each_of(script.take(script.table.offsets.delete_offsets("g", [T0], "x")))
     assert isinstance(outcome, SubscribedToTopic)
 
 
@@ -362,7 +362,7 @@ def test_a_group_whose_new_member_never_joined_is_swept(script: Script) -> None:
 def test_offsets_of_a_deleted_topic_are_removed(script: Script) -> None:
     script.commit(5)
     script.commit(6, TopicPartition("u", 0))
-    script.take(script.table.forget_topics("g", {"t"}, script.now_ms))
+    script.take(script.table.offsets.forget_topics("g", {"t"}, script.now_ms))
     script.restart()
     assert (script.offset(), script.offset(TopicPartition("u", 0))) == (None, 6)
 
@@ -372,7 +372,7 @@ def test_an_offset_committed_after_the_deletion_of_the_topic_is_kept(script: Scr
     deleted_ms = script.now_ms
     script.pass_time(1)
     script.commit(6)
-    script.take(script.table.forget_topics("g", {"t"}, deleted_ms))
+    script.take(script.table.offsets.forget_topics("g", {"t"}, deleted_ms))
     assert script.offset() == 6
 
 

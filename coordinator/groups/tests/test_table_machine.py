@@ -124,13 +124,13 @@ class TableMachine(RuleBasedStateMachine):
         offsets = [OffsetToCommit("t", partition, next(self.numbers), -1, "")]
         claim = data.draw(st.sampled_from([Claim(""), self.claim(data, group_id)]))
         asked = self.ask(group_id)
-        self.take(self.table.commit(self.moment, group_id, claim, offsets, retention_ms, asked))
+        self.take(self.table.offsets.commit(self.moment, group_id, claim, offsets, retention_ms, asked))
         assert asked.answers, "a commit waits for nobody"
 
     @rule(group_id=GROUPS, partition=st.integers(0, 2))
     def delete_offsets(self, group_id: str, partition: int) -> None:
         at = [TopicPartition("t", partition)]
-        self.take(self.table.delete_offsets(group_id, at, self.ask(group_id)))
+        self.take(self.table.offsets.delete_offsets(group_id, at, self.ask(group_id)))
 
     @rule(group_id=GROUPS)
     def delete_group(self, group_id: str) -> None:
@@ -191,7 +191,7 @@ class TableMachine(RuleBasedStateMachine):
         for group_id in table.group_ids():
             asked = Request(group_id)
             ((_, described),) = table.describe(group_id, asked).answers
-            ((_, offsets),) = table.fetch_all_offsets(group_id, asked).answers
+            ((_, offsets),) = table.offsets.fetch_all_offsets(group_id, asked).answers
             members = [(one.member_id, one.instance_id, one.assignment) for one in described.members]  # type: ignore[attr-defined]
             committed = {(one.topic, one.partition): one.committed.offset for one in offsets}  # type: ignore[attr-defined]
             found[group_id] = committed, described.state, members  # type: ignore[attr-defined]

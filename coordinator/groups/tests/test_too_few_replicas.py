@@ -27,7 +27,7 @@ TIMEOUT_S = 5.0
 
 
 def fetch(shard: Shard[Table]) -> ReplyFuture:
-    return shard.ask(lambda table, _, future: table.fetch_offsets("g", [("t", [0])], future), only_reads=True)
+    return shard.ask(lambda table, _, future: table.offsets.fetch_offsets("g", [("t", [0])], future), only_reads=True)
 
 
 def beat(shard: Shard[Table], joined: Joined) -> ReplyFuture:
@@ -136,7 +136,7 @@ async def test_waiting_requests_fail_with_not_available_after_the_timeout() -> N
         bench.log.takes_writes, bench.log.is_slow = True, False
         bench.log.sync()
         await trio.sleep(1)
-        reading = shard.ask(lambda table, _, future: table.fetch_offsets("other", [("t", [0])], future))
+        reading = shard.ask(lambda table, _, future: table.offsets.fetch_offsets("other", [("t", [0])], future))
         assert offset_of(reading) == 2, "an answer that it is not available says nothing of what becomes of it"
         assert error_of(beat(shard, joined)).__name__ == "RebalanceInProgress"
 

@@ -43,7 +43,9 @@ def pend(shard: Shard[Table], offset: int, producer: StateProducer = P) -> Reply
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
     return shard.ask_about(
         producer,
-        lambda table, moment, future: table.commit_in_transaction(moment, "g", NO_MEMBER, producer, offsets, future),
+        lambda table, moment, future: table.offsets.commit_in_transaction(
+            moment, "g", NO_MEMBER, producer, offsets, future
+        ),
     )
 
 
@@ -54,11 +56,13 @@ def end(
 
 
 def end_by_marker(shard: Shard[Table], marker: StateMarker) -> ReplyFuture:
-    return shard.ask_about(marker, lambda table, _, future: table.end_transaction(marker, future))
+    return shard.ask_about(marker, lambda table, _, future: table.offsets.end_transaction(marker, future))
 
 
 def fetch(shard: Shard[Table]) -> ReplyFuture:
-    return shard.ask(lambda table, _, future: table.fetch_offsets("g", [("t", [0])], future, require_stable=True))
+    return shard.ask(
+        lambda table, _, future: table.offsets.fetch_offsets("g", [("t", [0])], future, require_stable=True)
+    )
 
 
 def is_unstable(future: ReplyFuture) -> bool:

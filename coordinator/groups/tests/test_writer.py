@@ -76,11 +76,11 @@ async def running(
 
 def commit(shard: Shard[Table], offset: int, group: str = "g") -> ReplyFuture:
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
-    return shard.ask(lambda table, moment, future: table.commit(moment, group, Claim(""), offsets, -1, future))
+    return shard.ask(lambda table, moment, future: table.offsets.commit(moment, group, Claim(""), offsets, -1, future))
 
 
 def fetch(shard: Shard[Table], group: str = "g") -> ReplyFuture:
-    return shard.ask(lambda table, _, future: table.fetch_offsets(group, [("t", [0])], future))
+    return shard.ask(lambda table, _, future: table.offsets.fetch_offsets(group, [("t", [0])], future))
 
 
 def offset_of(future: ReplyFuture) -> int:
