@@ -58,11 +58,11 @@ def test_a_store_that_continues_the_followed_history_is_accepted(
 @pytest.mark.parametrize(
     ("known", "history", "newest", "digest", "why"),
     [
-        (KNOWN, FIRST, 36, "", "its newest change is 36, and this broker has followed change 37"),
-        (KNOWN, FIRST, 40, digest_of(b"y"), "change 37 is not the one"),
+        (KNOWN, FIRST, 36, "", "its newest change is 36, and this broker has applied change 37"),
+        (KNOWN, FIRST, 40, digest_of(b"y"), "change 37 differs"),
         (replace(KNOWN, change=1_000), SECOND, 2_000, "", "the accepted history begins with change 1000"),
-        (HistoryPosition(1, "a" * 32, 9), FIRST, 50, "", "has followed history 1, and the store has history 0"),
-        (HistoryPosition(1, "b" * 32, 9), SECOND, 1_000, "", "has followed another history 1"),
+        (HistoryPosition(1, "a" * 32, 9), FIRST, 50, "", "has applied history 1, and the store has history 0"),
+        (HistoryPosition(1, "b" * 32, 9), SECOND, 1_000, "", "has applied another history 1"),
     ],
 )
 def test_a_store_that_contradicts_the_followed_history_is_refused_with_a_reason(
@@ -353,7 +353,7 @@ async def test_another_rollback_to_before_an_accepted_one_begins_above_that_too(
         before, producer_id = one.image, await one.new_producer_id()
     machines.ensemble.roll_back(snapshot)
     store = machines.ensemble.connect()
-    assert "has followed history 1" in str((await read_store(store)).contradictions(machines.followed.values()))
+    assert "has applied history 1" in str((await read_store(store)).contradictions(machines.followed.values()))
     history = await accepted(store, machines.followed[1], seed=3)
     assert (history.generation, history.first_change > before.version) == (2, True)
     assert history.leader_epoch > greatest_epochs(before)[0]

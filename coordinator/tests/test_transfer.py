@@ -116,7 +116,7 @@ async def test_no_broker_starts_on_an_unfinished_import_and_the_same_import_fini
         with pytest.raises(CannotStart, match="an import, or a restoration, was not finished"):
             async with alone(ensemble.connect()):
                 pass
-        with pytest.raises(TransferRefused, match="the import of another file"):
+        with pytest.raises(TransferRefused, match="an unfinished import of another file"):
             await import_metadata(ensemble.connect(), export, "0" * 64)
         await import_metadata(ensemble.connect(), export, digest)
         assert await export_metadata(ensemble.connect()) == await export_metadata(whole.connect())
