@@ -14,6 +14,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from coordinator.api import Future
+from coordinator.groups.commands import CommitOffsets, GroupCommand, Heartbeat
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupCoordinators, GroupOptions
 from coordinator.groups.step import GroupSettings
@@ -398,14 +400,18 @@ async def test_the_prefix_cache_is_bounded_in_entries_and_client_id_size(monkeyp
         assert len(beating._prefixes[4]._learned) == len(prefixes._learned) == len(singles._learned) == 2
 
 
-@pytest.mark.parametrize("call", ["heartbeat", "commit"])
-async def test_a_bug_behind_a_lane_is_answered_as_one_behind_the_general_path(
-    call: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [Heartbeat, CommitOffsets])
+async def test_a_bug_behind_a_fast_path_is_answered_as_one_behind_the_general_path(
+    kind: type[GroupCommand[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: object) -> None:
-        raise ZeroDivisionError("a bug")
+    ask = GroupCoordinators.ask
 
-    monkeypatch.setattr(GroupCoordinators, call, fail)
+    def fail(groups: GroupCoordinators, command: GroupCommand[Any]) -> Future[Any]:
+        if isinstance(command, kind):
+            raise ZeroDivisionError("a bug")
+        return ask(groups, command)
+
+    monkeypatch.setattr(GroupCoordinators, "ask", fail)
     async with two_brokers() as (plain, fast):
         for side in (plain, fast):
             await side.finish(side.start(encode_request(HeartbeatRequest(group_id="g", member_id="m"), 4, 1, "c")))
