@@ -58,7 +58,7 @@ def contradiction(known: HistoryPosition, history: History, newest: int, digest:
         if not history.first_change or known.change < history.first_change:
             return None
         begins = f"the accepted history begins with change {history.first_change}"
-        return f"this broker has followed change {known.change}, and {begins}"
+        return f"this broker has applied change {known.change}, and {begins}"
     if history.generation < known.generation:
         return f"this broker has applied history {known.generation}, and the store has history {history.generation}"
     if history.history_id != known.history_id:
