@@ -6,6 +6,7 @@ imitate a disk that loses its own cache in spite of a flush.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -115,8 +116,13 @@ class LoopImage:
         """Fill the disk up to so many bytes, until `empty`. The broker may write to it meanwhile."""
         for _ in range(FILL_ATTEMPTS_MAX):
             space = os.statvfs(self.mount_point)
-            with self._ballast.open("wb") as ballast, suppress(OSError):
-                os.posix_fallocate(ballast.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
+            try:
+                with self._ballast.open("wb") as ballast:
+                    os.posix_fallocate(ballast.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+            else:
                 return
         raise AssertionError(f"{self.mount_point} gets no fuller: {os.statvfs(self.mount_point)}")
 
