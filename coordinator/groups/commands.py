@@ -6,7 +6,7 @@ a command settle its future.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from coordinator.errors import GroupError
@@ -109,17 +109,12 @@ class CommitOffsets(GroupCommand[list[GroupError | None]]):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchOffsets(GroupCommand[list[CommittedOffset | GroupError | None]]):
-    """OffsetFetch of these partitions of topics, one after the other; None where nothing was committed.
-
-    A group that does not exist has committed nothing. `require_stable`: UnstableOffset where an open transaction has an
-    offset.
-    """
+class OffsetFetch(GroupCommand[ResultT]):
+    """Either OffsetFetch. `require_stable`: UnstableOffset where an open transaction has an offset."""
 
     only_reads = True
 
-    partitions: Sequence[tuple[str, Sequence[int]]]
-    require_stable: bool = False
+    require_stable: bool = field(default=False, kw_only=True)
 
     @property
     def needs_newest(self) -> bool:
@@ -128,17 +123,18 @@ class FetchOffsets(GroupCommand[list[CommittedOffset | GroupError | None]]):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAllOffsets(GroupCommand[list[FetchedOffset]]):
-    """OffsetFetch of all offsets that the group has committed; `require_stable` as in `FetchOffsets`."""
+class FetchOffsets(OffsetFetch[list[CommittedOffset | GroupError | None]]):
+    """OffsetFetch of these partitions of topics, one after the other; None where nothing was committed.
 
-    only_reads = True
+    A group that does not exist has committed nothing.
+    """
 
-    require_stable: bool = False
+    partitions: Sequence[tuple[str, Sequence[int]]]
 
-    @property
-    def needs_newest(self) -> bool:
-        """Stable offsets decide whether records are processed twice."""
-        return self.require_stable
+
+@dataclass(frozen=True, slots=True)
+class FetchAllOffsets(OffsetFetch[list[FetchedOffset]]):
+    """OffsetFetch of all offsets that the group has committed."""
 
 
 @dataclass(frozen=True, slots=True)

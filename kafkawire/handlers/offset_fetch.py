@@ -119,9 +119,9 @@ def _fetch(
         _refuse(context, one, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return one
     if topics is None:
-        pending = context.broker.groups.ask(FetchAllOffsets(group_id, require_stable))
+        pending = context.broker.groups.ask(FetchAllOffsets(group_id, require_stable=require_stable))
         return _GroupFetch(group, pending, all=True)
-    found = context.broker.groups.ask(FetchOffsets(group_id, wanted, require_stable))
+    found = context.broker.groups.ask(FetchOffsets(group_id, wanted, require_stable=require_stable))
     return _GroupFetch(group, found, to_fill)
 
 

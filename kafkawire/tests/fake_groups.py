@@ -26,6 +26,7 @@ from coordinator.groups.commands import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
+    OffsetFetch,
     SyncGroup,
 )
 from coordinator.state.log import FIRST_PROTOCOL
@@ -110,9 +111,9 @@ class FakeGroups:
         return self.coordinator
 
     def ask(self, command: GroupCommand[T]) -> Future[T]:
-        arguments = [getattr(command, one.name) for one in fields(command)]
-        if isinstance(command, FetchOffsets | FetchAllOffsets):
-            arguments[-1:] = [True] * command.require_stable
+        arguments = [getattr(command, one.name) for one in fields(command) if not one.kw_only]
+        if isinstance(command, OffsetFetch):
+            arguments += [True] * command.require_stable
         return self._ask(CALLS[type(command)], *arguments)
 
     def commit_in_transaction(
