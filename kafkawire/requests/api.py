@@ -1,4 +1,4 @@
-"""Description of a served API, and the protocol of its handler.
+"""Description of a served API.
 
 `kafkawire.handlers.API_TABLE` is the table of all of them; the dispatcher gets it from its creator.
 """
@@ -21,17 +21,6 @@ class Response(Protocol):
     """A response message."""
 
     def encode(self, version: int) -> list[Any]: ...
-
-
-class Handler(Protocol):
-    """The module of an API; see `Api`."""
-
-    @property
-    def __name__(self) -> str: ...
-    @property
-    def handle(self) -> Callable[[RequestContext, Any], Response | PendingReply[Any] | Awaitable[Response | None]]: ...
-    @property
-    def refuse(self) -> Callable[[RequestContext, Any, ErrorCode], Response]: ...
 
 
 @dataclass(frozen=True, slots=True)
