@@ -8,6 +8,7 @@ from __future__ import annotations
 from compat_tests.harness.kafkawire_broker import Kafkawire, program_of
 from coordinator.transactions import transitions
 from kafkawire.cli import main
+from kafkawire.tests.overrides import override
 
 FIRST_EPOCH = 32_760
 
@@ -19,5 +20,5 @@ class LateEpochs(Kafkawire):
 
 
 if __name__ == "__main__":
-    vars(transitions).update(FIRST_EPOCH=FIRST_EPOCH)
+    override(transitions, FIRST_EPOCH=FIRST_EPOCH)
     main()

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 import structlog
@@ -27,6 +27,7 @@ import tiering.upload.uploader
 from coordinator.transactions import transitions
 from kafkawire.config.topic_config import TOPIC_KEYS
 from kafkawire.config.values import integer
+from kafkawire.tests.overrides import override
 from kafkawire.tests.simulation.admin import Admin
 from kafkawire.tests.simulation.audit import Auditor
 from kafkawire.tests.simulation.checker import Anomaly, check
@@ -85,10 +86,8 @@ def prepare() -> None:
     """Prepare the process, once: a deterministic schedule, small segments and index intervals, and no log output."""
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     TOPIC_KEYS["segment.bytes"] = replace(TOPIC_KEYS["segment.bytes"], reader=integer(1000))
-    engine.logs.segments.sparse_index.INTERVAL_BYTES = INDEX_INTERVAL_BYTES
-    _override(
-        engine.logs.segments.segment, INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS
-    )
+    override(engine.logs.segments.sparse_index, INTERVAL_BYTES=INDEX_INTERVAL_BYTES)
+    override(engine.logs.segments.segment, INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)
     structlog.configure(processors=[_drop])
     _make_tiers_small()
 
@@ -96,21 +95,15 @@ def prepare() -> None:
 def _make_tiers_small() -> None:
     """Reduce the sizes in the tier: a segment has several chunks, a cache few; manifests have pages, and old versions
     go. And a late request takes less than 15 minutes, because brokers do much in that time."""
-    _override(kafkawire.adapters.tier, UploaderOptions=partial(UploaderOptions, late_put_ms=LATE_PUT_MS))
-    _override(tiering.read.chunks, CHUNK_BYTES=CHUNK_BYTES, KEPT_MIN=2)
-    _override(tiering.read.cold_file, CHUNK_BYTES=CHUNK_BYTES)
-    _override(tiering.read.cold_tier, SEEK_BYTES=CHUNK_BYTES, SEQUENTIAL_BYTES=2 * CHUNK_BYTES)
+    override(kafkawire.adapters.tier, UploaderOptions=partial(UploaderOptions, late_put_ms=LATE_PUT_MS))
+    override(tiering.read.chunks, CHUNK_BYTES=CHUNK_BYTES, KEPT_MIN=2)
+    override(tiering.read.cold_file, CHUNK_BYTES=CHUNK_BYTES)
+    override(tiering.read.cold_tier, SEEK_BYTES=CHUNK_BYTES, SEQUENTIAL_BYTES=2 * CHUNK_BYTES)
     for module in (tiering.names, tiering.manifest.manifest_log):
-        _override(module, VERSIONS_PER_BLOCK=8)
+        override(module, VERSIONS_PER_BLOCK=8)
     few = {"KEPT_VERSIONS_MIN": 4, "KEPT_MS": 1000, "PAGE_ENTRIES": 4, "MANIFEST_MAX_BYTES": 3000}
-    _override(tiering.manifest.manifest_log, **few)
-    _override(tiering.upload.uploader, COLLECT_INTERVAL_S=2.0)
-
-
-def _override(module: ModuleType, **values: object) -> None:
-    """Replace constants of a module. A constant with another name by now would silently keep its value."""
-    assert values.keys() <= vars(module).keys(), (module, values)
-    vars(module).update(values)
+    override(tiering.manifest.manifest_log, **few)
+    override(tiering.upload.uploader, COLLECT_INTERVAL_S=2.0)
 
 
 def _drop(_logger: object, _name: str, _event: object) -> Any:
@@ -125,7 +118,7 @@ def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
     the_plan, committing = plan(seed), vars(engine.commit.group_committer)
     before = committing["OVERLAP_MIN_BYTES"]
     committing.update(OVERLAP_MIN_BYTES=the_plan.overlap_min_bytes)
-    _override(transitions, FIRST_EPOCH=plan_transactions(seed).first_epoch)
+    override(transitions, FIRST_EPOCH=plan_transactions(seed).first_epoch)
     try:
         return trio.run(_run, the_plan, faults, clock=trio.testing.MockClock(autojump_threshold=0))
     except (Exception, BaseExceptionGroup, TooLong):
@@ -133,7 +126,7 @@ def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         committing.update(OVERLAP_MIN_BYTES=before)
-        _override(transitions, FIRST_EPOCH=0)
+        override(transitions, FIRST_EPOCH=0)
 
 
 def too_long(_signal: int, _frame: FrameType | None) -> None:
