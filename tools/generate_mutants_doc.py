@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from compat_tests.mutants.trial import CAUGHT_BY, mutants, patch_of
 from tools.generate_ledger_doc import ROOT, RUNS, read_runs
 from tools.rename.batches import read_batches
 from tools.rename.mutants import head_of
@@ -12,14 +13,13 @@ from tools.rename.mutants import head_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tools.generate_ledger_doc import Run
+    from compat_tests.mutants.trial import CAUGHT_BY, mutants, patch_of
+from tools.generate_ledger_doc import Run
 
-PATCHES = ROOT / "compat_tests" / "mutants" / "patches"
 RULES = ROOT / "docs" / "rules.md"
 TARGET = ROOT / "docs" / "mutants.md"
 BATCHES = ROOT / "tools" / "renames.toml"
 
-CAUGHT_BY = re.compile(r"^Caught-by: (.+)$", re.MULTILINE)
 CHANGED = re.compile(r"^\+\+\+ b/(\S+)/[^/\s]+$", re.MULTILINE)
 TIMES = re.compile(r"([a-z0-9][a-z0-9-]+) (\d+) s\b")
 RULE = re.compile(r"^### ([A-Z]\d+) ", re.MULTILINE)
@@ -90,11 +90,10 @@ def render(mutants: Iterable[Mutant], runs: Mapping[str, str], rules: Mapping[st
 
 def page() -> str:
     """The page for the patches as they are."""
-    patches = [(path.stem, path.read_text(encoding="utf-8")) for path in sorted(PATCHES.rglob("*.patch"))]
-    mutants = [read_mutant(name, patch) for name, patch in patches]
+    found = [read_mutant(name, patch_of(name).read_text(encoding="utf-8")) for name in mutants()]
     renamed = {old: new for batch in read_batches(BATCHES) for old, new in batch.mutants.items()}
     runs = newest_runs(read_runs(RUNS.read_text("utf-8")), renamed)
-    return render(mutants, runs, rules_of(RULES.read_text("utf-8")))
+    return render(found, runs, rules_of(RULES.read_text("utf-8")))
 
 
 def main() -> None:
