@@ -125,13 +125,13 @@ class CommitLog:
     def last_known(self, key: PartitionKey, name: str, stored: Stored, *, has_others: bool) -> LastKnown:
         """The known state of a partition that is about to be opened. `has_others`: other replicas are in sync."""
         point = self.points.get(key, PartitionCheckpoint())
-        is_clean, may_truncate, was_released = (
-            name not in self._not_recovered,
-            name not in self._suspect,
-            name in self._released,
-        )
         return LastKnown(
-            is_clean, point, stored, may_truncate=may_truncate, has_others=has_others, was_released=was_released
+            name not in self._not_recovered,
+            point,
+            stored,
+            may_truncate=name not in self._suspect,
+            has_others=has_others,
+            was_released=name in self._released,
         )
 
     def had(self, key: PartitionKey) -> bool:
