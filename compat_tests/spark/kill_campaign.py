@@ -184,7 +184,7 @@ class Campaign:
             found.extend(there())
             return bool(found)
 
-        self._wait(has_found, "there is nobody to be killed")
+        self._wait(has_found, "no process to kill")
         return found
 
     def _leave_an_orphan(self, held_at: Api[Any, Any]) -> None:

@@ -169,12 +169,14 @@ class GroupCoordinators:
         """See `GroupService`."""
         if command.needs_name and not command.group_id:
             return cast("Future[ResultT]", _unnamed())
-        freshness = Freshness.NEWEST if command.needs_newest else Freshness.MAY_FALL_BACK
+        freshness = None
+        if command.only_reads:
+            freshness = Freshness.NEWEST if command.needs_newest else Freshness.MAY_FALL_BACK
         future = self._shards.ask(
             command.group_id,
             lambda table, moment, future: table.perform(command, moment, future),
             only_reads=command.only_reads,
-            freshness=freshness if command.only_reads else None,
+            freshness=freshness,
             waits=True,
         )
         return cast("Future[ResultT]", future)
@@ -195,7 +197,7 @@ class GroupCoordinators:
             return cast("Future[list[GroupError | None]]", _unnamed())
         producer = StateProducer(producer_id, epoch)
         if producer_id < 0:
-            refused = InvalidProducerIdMapping(f"producer id {producer_id} is nobody's")
+            refused = InvalidProducerIdMapping(f"producer id {producer_id} belongs to no producer")
             return cast("Future[list[GroupError | None]]", settled(refused))
         if epoch < 0:
             stale = StaleProducerEpoch(f"no producer is in epoch {epoch}")

@@ -228,7 +228,7 @@ def test_the_wait_ends_and_the_best_that_is_there_leads() -> None:
     assert short(controller.reconcile()) == (2, 7, (2,))
     assert controller.recovery.remaining_s(controller.now_s) is None
     controller.become(b3=broker(3, life=1))
-    assert short(controller.reconcile()) == (2, 7, (2,)), "who comes later follows"
+    assert short(controller.reconcile()) == (2, 7, (2,)), "a broker that comes later follows"
 
 
 def test_an_election_without_answers_takes_the_first_replica_after_the_wait() -> None:

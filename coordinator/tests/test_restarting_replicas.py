@@ -148,6 +148,6 @@ async def test_a_restart_of_a_copy_waits_for_the_metadata_and_for_an_outcome() -
         await two.coordinator.record_restart(topic_id, 1, 0, 8)
         await trio.sleep(1)
         assert [state.suspect_replicas for state in states(one)] == [(), ((2, -1, 8),), ()], (
-            "nobody waits for the first any more"
+            "no request waits for the first any more"
         )
         nursery.cancel_scope.cancel()

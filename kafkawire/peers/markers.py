@@ -80,7 +80,7 @@ class ClusterMarkers:
         elif leader == self._broker_id:
             return self._local.write(marker, partition)
         elif leader == NO_LEADER:
-            due.answer.settle(MarkerNotWritten(f"nobody leads {partition}"))
+            due.answer.settle(MarkerNotWritten(f"{partition} has no leader"))
         else:
             self._unknown_outcomes.note_request(due.key, leader)
             self._batcher.add(leader, due)

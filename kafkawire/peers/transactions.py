@@ -117,7 +117,7 @@ class ClusterTransactions:
 
     def _ask(self, coordinator: int, question: _Question) -> Future[Any]:
         if coordinator == NO_LEADER:
-            question.answer.settle(CoordinatorNotAvailable(f"nobody coordinates {question.transactional_id}"))
+            question.answer.settle(CoordinatorNotAvailable(f"{question.transactional_id} has no coordinator"))
         else:
             self._batcher.add(coordinator, question)
         return question.answer

@@ -256,7 +256,9 @@ def test_no_request_sequence_lets_a_fenced_producer_write(asked: list[tuple[str,
             continue
         after = world.current
         if what == "add":
-            assert world.identities[-1 - back % len(world.identities)] == last, "who was fenced has changed something"
+            assert world.identities[-1 - back % len(world.identities)] == last, (
+                "a fenced producer has changed something"
+            )
         if after.is_prepared and not before.is_prepared and after.protocol == SECOND_PROTOCOL and "old" not in what:
             assert after.identity not in ended
             ended.add(after.identity)

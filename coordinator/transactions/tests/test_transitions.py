@@ -111,7 +111,7 @@ def test_an_open_transaction_is_aborted_first() -> None:
     assert (after.started_ms, after.last_epoch) == (before.started_ms, before.epoch)
     with pytest.raises(ConcurrentTransactions):
         initialise(after)
-    assert initialise(completed(after, NOW_MS)).identity == (7, 5), "the epoch in between is nobody's"
+    assert initialise(completed(after, NOW_MS)).identity == (7, 5), "the epoch in between belongs to no producer"
     mine = ProducerIdentity(before.producer_id, before.epoch)
     assert initialise(completed(after, NOW_MS), mine).identity == (7, 4), (
         "except for the holder of the one before (KIP-890)"
@@ -254,7 +254,7 @@ def test_no_requests_let_a_fenced_producer_write(asked: list[tuple[str, int, Par
         if what.startswith("init") and current.state is TransactionState.EMPTY:
             identities.append(current.identity)
         if what in ("add", "commit", "abort"):
-            assert asking == identities[-1], "who was fenced has changed something"
+            assert asking == identities[-1], "a fenced producer has changed something"
         assert current.identity >= before.identity
         assert current.epoch <= EPOCH_MAX
         assert bool(current.partitions) == (current.is_prepared or current.state is TransactionState.ONGOING)

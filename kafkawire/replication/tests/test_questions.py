@@ -83,7 +83,7 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
 def test_a_batch_that_was_cut_is_asked_for_again() -> None:
     for size_bytes in range(len(BATCH)):
         assert bytes(complete_batches(memoryview(BATCH + BATCH[:size_bytes]))) == BATCH
-    assert not complete_batches(memoryview(bytes(100))), "whatever that is, it has no size"
+    assert not complete_batches(memoryview(bytes(100))), "zeros are no batch with a size"
 
 
 @pytest.mark.parametrize(
