@@ -82,7 +82,7 @@ lint: install-test  ## lint, types, import contracts, and the language of docume
 	$(BIN)/python tools/language.py check
 
 release-check: install-test  ## build wheel and sdist; check contents, metadata, licence and an installation; print the notes for the tag
-	$(BIN)/pytest -q compat_tests/install/test_wheel.py tools/tests/test_release_notes.py
+	$(BIN)/pytest -q compat_tests/features/install/test_wheel.py tools/tests/test_release_notes.py
 	@$(BIN)/python -m tools.release_notes
 
 modules:  ## print each module with its purpose: make modules FOLDER=engine/logs

@@ -14,7 +14,7 @@ from benchmarks.lib import bench, machine, report
 from benchmarks.lib.background import working
 from benchmarks.lib.load import run_load
 from benchmarks.lib.wire_requests import batch_of, checker, produce_requests, sized
-from compat_tests.confluent.clients import Admin
+from compat_tests.clients.confluent.clients import Admin
 from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 from kafkawire.client.load import LoadFailed, Requests

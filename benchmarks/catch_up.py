@@ -26,7 +26,7 @@ from benchmarks.replication import (
     requests_to,
     warm,
 )
-from compat_tests.confluent.clients import wait_until
+from compat_tests.clients.confluent.clients import wait_until
 from compat_tests.harness.log_files import size_bytes
 
 if TYPE_CHECKING:

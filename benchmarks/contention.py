@@ -23,7 +23,7 @@ from confluent_kafka.admin import NewTopic
 
 from benchmarks.lib import bench, machine, report
 from benchmarks.lib.watched import notes_of, watch
-from compat_tests.confluent.clients import Admin, create_topic, producer, wait_until, wait_until_whole
+from compat_tests.clients.confluent.clients import Admin, create_topic, producer, wait_until, wait_until_whole
 from compat_tests.harness.cluster import KafkawireCluster
 from compat_tests.harness.log_files import size_bytes
 from kafkawire.client.load import percentile_ms

@@ -26,10 +26,10 @@ from benchmarks.lib import bench, machine, report
 from benchmarks.lib.bench import KIB, MIB
 from benchmarks.spark import MEMORY, PARTITIONS, READERS, Connector, Reading, Site, Topic, filled
 from benchmarks.spark_decode import SMALL, Case
+from compat_tests.applications.spark.queries import sealed_files
+from compat_tests.applications.spark.session import local_session
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.requirements import need_spark_jars
-from compat_tests.spark.queries import sealed_files
-from compat_tests.spark.session import local_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,7 +18,7 @@ from benchmarks.lib import bench, machine, report
 from benchmarks.lib.bench import KIB
 from benchmarks.lib.wire_requests import batch_of, produce_requests
 from benchmarks.replication import IN_SYNC_TIMEOUT_S, as_shipped, clusters, is_in_sync, warm
-from compat_tests.confluent.clients import new_consumer, wait_until
+from compat_tests.clients.confluent.clients import new_consumer, wait_until
 from compat_tests.harness import whereabouts
 from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection

@@ -9,7 +9,7 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 from benchmarks.lib import bench, machine, report
-from compat_tests.confluent.clients import Delivery, flush, producer
+from compat_tests.clients.confluent.clients import Delivery, flush, producer
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:

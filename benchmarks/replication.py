@@ -27,7 +27,7 @@ from benchmarks.lib.bench import KAFKA_OVERRIDES, KIB, MAKE_TIMEOUT_S
 from benchmarks.lib.load import run_load
 from benchmarks.lib.paced_load import run_paced
 from benchmarks.lib.wire_requests import batch_of, produce_requests
-from compat_tests.confluent.clients import Admin, wait_until
+from compat_tests.clients.confluent.clients import Admin, wait_until
 from compat_tests.harness import whereabouts
 from compat_tests.harness.apache_kafka import RUN_CLASS_JVM, ApacheKafkaCluster
 from compat_tests.harness.cluster import KafkawireCluster

@@ -23,10 +23,10 @@ from benchmarks.lib import bench, machine, report
 from benchmarks.lib.bench import KIB
 from benchmarks.spark import AS_SHIPPED, COMPARED, MEMORY, OF_OURS, SEGMENT_BYTES, Connector, Site
 from benchmarks.spark_decode import LOG_BYTES, SMALL, TOY_LOG_BYTES, Case, log_of, store
+from compat_tests.applications.spark.queries import OURS, fetches, sealed_files
+from compat_tests.applications.spark.session import local_session
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.requirements import need_spark_jars
-from compat_tests.spark.queries import OURS, fetches, sealed_files
-from compat_tests.spark.session import local_session
 from spark_connectors.records.batches import batches_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from benchmarks.lib import bench, machine, report
 from benchmarks.lib.bench import KIB
 from benchmarks.lib.group_requests import wait_for_coordinator
 from benchmarks.lib.wire_requests import end_offsets
-from compat_tests.confluent.clients import producer
+from compat_tests.clients.confluent.clients import producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from benchmarks.lib.bench import Contender
 from benchmarks.lib.load import run_load
 from benchmarks.lib.tiered_brokers import OVERRIDES, without_tier
 from benchmarks.lib.wire_requests import batch_of, produce_requests
-from compat_tests.tiering.brokers import TieredKafkawire
+from compat_tests.features.tiering.brokers import TieredKafkawire
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,8 @@ from benchmarks.lib.load import run_load
 from benchmarks.lib.tiered_brokers import Distance, KafkawireOnS3, get_s, large_objects
 from benchmarks.lib.tiered_data import SEEK_BYTES, Sizes, fill_cold, read_through, seek_by_offset_s, seek_by_time_s
 from benchmarks.lib.wire_requests import fetch_requests
-from compat_tests.object_stores.clients import store_at
-from compat_tests.object_stores.faulty_store import FaultyStore
+from compat_tests.features.object_stores.clients import store_at
+from compat_tests.features.object_stores.faulty_store import FaultyStore
 from kafkawire.client.load import percentile_ms
 
 if TYPE_CHECKING:

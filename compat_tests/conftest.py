@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 HERE = Path(__file__).parent
-WITH_SPARK = {HERE / folder for folder in ("spark", "install", "jobs")}
+WITH_SPARK = {HERE / folder for folder in ("applications/spark", "applications/jobs", "features/install")}
 
 _numbers = itertools.count(1)
 

@@ -18,7 +18,7 @@ from kafkawire.config.unbuilt import HARMLESS_KEYS, REFUSED_KEYS, UNLISTED_KEYS
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "configs.md"
-TESTS = ("*/tests/test_*.py", "kafkawire/*/tests/test_*.py", "compat_tests/*/test_*.py")
+TESTS = ("*/tests/test_*.py", "kafkawire/*/tests/test_*.py", "compat_tests/**/test_*.py")
 
 INTRODUCTION = """# Configs
 

@@ -110,13 +110,14 @@ def bit_flips(count: int, *arguments: str) -> list[str]:
     return [*command, "--jobs", JOBS, *arguments]
 
 
-def folders(*names: str) -> tuple[str, ...]:
-    return tuple(f"compat_tests/{name}" for name in names)
+def within(room: str, *names: str) -> tuple[str, ...]:
+    """Paths of folders or files of a room of `compat_tests`."""
+    return tuple(f"compat_tests/{room}/{name}" for name in names)
 
 
-def tests_of(file: str, *names: str) -> tuple[str, ...]:
-    """Some tests of a file of `compat_tests`."""
-    return folders(*(f"{file}::test_{name}" for name in names))
+def tests_of(room: str, file: str, *names: str) -> tuple[str, ...]:
+    """Some tests of a file in a room of `compat_tests`."""
+    return within(room, *(f"{file}::test_{name}" for name in names))
 
 
 CHECK = [
@@ -128,38 +129,56 @@ CHECK = [
     pytest_stage("unit tests", 960, "-n", JOBS, "--dist", "worksteal", "-m", "not fuzz"),
     pytest_stage("mutants, as patches", 300, "compat_tests/mutants", "-k", "not is_caught"),
 ]
-CLIENTS = folders("kcat", "confluent", "kafka_python", "aiokafka", "consoles", "cli", "restart", "compaction")
-OTHER_LANGUAGES = folders("go", "node", "rust")
-APPLICATIONS = folders("connect", "mirror", "streams", "registry")
-ALL_CLIENTS = (*CLIENTS, *OTHER_LANGUAGES, *folders("groups", "transactions", "java"), *APPLICATIONS)
-SPARK_STREAMS = folders("spark/test_streams.py", "spark/test_transactions.py")
-SPARK_KILLS = folders(*(f"spark/test_{name}.py" for name in ("kills", "past_brokers", "sink", "tiered")))
-OTHER_SPARK = ("compat_tests/spark", *(f"--ignore={one}" for one in (*SPARK_STREAMS, *SPARK_KILLS)))
-METADATA_CAMPAIGN = "compat_tests/chaos/test_metadata_campaign.py"  # minutes, most of them for elections
-STREAMS_CAMPAIGN = "compat_tests/chaos/test_streams.py"  # minutes, most of them for a group to be complete again
-ROLLING_RESTARTS = "compat_tests/chaos/test_rolling_restarts.py"  # clients that give up soon: on a quiet machine
-STRAIN_CAMPAIGN = "compat_tests/chaos/test_strain.py"  # a quarter of an hour for each kind of fault
+CLIENTS = within("clients", "kcat", "confluent", "kafka_python", "aiokafka", "consoles")
+WITH_CLIENTS = (*CLIENTS, *within("features", "cli", "restart", "compaction"))
+OTHER_LANGUAGES = within("clients", "go", "node", "rust")
+APPLICATIONS = within("applications", "connect", "mirror", "streams", "registry")
+ALL_CLIENTS = (
+    *WITH_CLIENTS,
+    *OTHER_LANGUAGES,
+    *within("features", "groups", "transactions"),
+    *within("clients", "java"),
+    *APPLICATIONS,
+)
+SPARK_STREAMS = within("applications", "spark/test_streams.py", "spark/test_transactions.py")
+SPARK_KILLS = within("applications", *(f"spark/test_{name}.py" for name in ("kills", "past_brokers", "sink", "tiered")))
+OTHER_SPARK = ("compat_tests/applications/spark", *(f"--ignore={one}" for one in (*SPARK_STREAMS, *SPARK_KILLS)))
+METADATA_CAMPAIGN = "compat_tests/faults/test_metadata_campaign.py"  # minutes, most of them for elections
+STREAMS_CAMPAIGN = "compat_tests/faults/test_streams.py"  # minutes, most of them for a group to be complete again
+ROLLING_RESTARTS = "compat_tests/faults/test_rolling_restarts.py"  # clients that give up soon: on a quiet machine
+STRAIN_CAMPAIGN = "compat_tests/faults/test_strain.py"  # a quarter of an hour for each kind of fault
 OF_LONG = METADATA_CAMPAIGN, STREAMS_CAMPAIGN, ROLLING_RESTARTS, STRAIN_CAMPAIGN
 LATER = tuple(f"--ignore={one}" for one in OF_LONG)
 TIERS_ON_S3 = ("tiers", "clients", "restore", "bad_stores", "store_kills", "store_outages")
 OF_THREE = {"KAFKAWIRE_COMPAT_TARGET": "cluster"}
 CLIENTS_OF_THREE = (  # each family of clients once, and all of them on the same three brokers
-    *folders("kcat", "confluent/test_exercise.py", "confluent/test_admin.py", "kafka_python", "aiokafka", "consoles"),
-    *folders("cli/test_brokers.py", "cli/test_topics.py", "java/test_exercise.py", "java/test_topics.py"),
-    *tests_of("java/test_cluster_tools.py", "log_dirs", "endpoints"),
+    *within(
+        "clients",
+        "kcat",
+        "confluent/test_exercise.py",
+        "confluent/test_admin.py",
+        "kafka_python",
+        "aiokafka",
+        "consoles",
+    ),
+    *within("features", "cli/test_brokers.py", "cli/test_topics.py"),
+    *within("clients", "java/test_exercise.py", "java/test_topics.py"),
+    *tests_of("clients", "java/test_cluster_tools.py", "log_dirs", "endpoints"),
     *tests_of(
+        "clients",
         "java/test_reassignments.py",
         "replicas_move_while_records_come_and_go",
         "three_replicas_change_their_order_and_their_number",
     ),
     *OTHER_LANGUAGES,
-    *folders("groups/test_consumer_groups.py", "groups/test_positions.py", "streams"),
-    *tests_of("transactions/test_producers.py", "commit_and_abort", "offsets"),
-    *tests_of("spark/test_batch.py", "write_and_read"),
-    *tests_of("spark/test_streams.py", "from_topic_to_topic", "topics_and_partitions_that_come_later"),
+    *within("features", "groups/test_consumer_groups.py", "groups/test_positions.py"),
+    *within("applications", "streams"),
+    *tests_of("features", "transactions/test_producers.py", "commit_and_abort", "offsets"),
+    *tests_of("applications", "spark/test_batch.py", "write_and_read"),
+    *tests_of("applications", "spark/test_streams.py", "from_topic_to_topic", "topics_and_partitions_that_come_later"),
 )
 NEWEST = ("-m", "not oldest")
-OLDEST = ("-m", "oldest", *folders("confluent", "kafka_python", "aiokafka", "java"), *OTHER_LANGUAGES)
+OLDEST = ("-m", "oldest", *within("clients", "confluent", "kafka_python", "aiokafka", "java"), *OTHER_LANGUAGES)
 TEST = [
     *CHECK,
     pytest_stage("hostile input", 240, "-m", "fuzz"),
@@ -169,26 +188,26 @@ TEST = [
     Stage("simulated brokers that replicate", cluster_simulation("0:1000", "--budget-s", "40"), 120),
     Stage("simulated brokers", brokers_simulation("0:150"), 180),
     # The longest of those begins early: nothing shall be left that waits for it.
-    parallel_stage("data dirs of earlier versions", 120, "compat_tests/formats"),
-    parallel_stage("the README", 600, "compat_tests/readme"),
+    parallel_stage("data dirs of earlier versions", 120, "compat_tests/features/formats"),
+    parallel_stage("the README", 600, "compat_tests/features/readme"),
     parallel_stage("mutants with a fast test", 720, "compat_tests/mutants", "-k", "is_caught"),
-    parallel_stage("clients", 1200, *NEWEST, "compat_tests/serve", *CLIENTS),
+    parallel_stage("clients", 1200, *NEWEST, "compat_tests/features/serve", *WITH_CLIENTS),
     parallel_stage("spark: kills, past brokers, sinks", 900, *SPARK_KILLS, "--durations=15"),
     parallel_stage("spark: streams and transactions", 900, *SPARK_STREAMS, "--durations=15"),
-    parallel_stage("installation", 600, "compat_tests/install"),
+    parallel_stage("installation", 600, "compat_tests/features/install"),
     parallel_stage("spark: all else", 900, *OTHER_SPARK, "--durations=15"),
-    parallel_stage("object stores and topics in the tier", 1080, *folders("object_stores", "tiering")),
-    parallel_stage("kills, power cuts, failing disks", 1080, "compat_tests/chaos", *LATER),
+    parallel_stage("object stores and topics in the tier", 1080, *within("features", "object_stores", "tiering")),
+    parallel_stage("kills, power cuts, failing disks", 1080, "compat_tests/faults", *LATER),
     parallel_stage("connect, mirrors, streams, a registry", 720, *APPLICATIONS),
-    parallel_stage("groups of stock clients", 600, "compat_tests/groups"),
-    parallel_stage("jobs", 900, "compat_tests/jobs"),
+    parallel_stage("groups of stock clients", 600, "compat_tests/features/groups"),
+    parallel_stage("jobs", 900, "compat_tests/applications/jobs"),
     parallel_stage("clients of three brokers", 1200, *NEWEST, *CLIENTS_OF_THREE, **OF_THREE),
-    parallel_stage("transactions of stock clients", 600, "compat_tests/transactions"),
-    parallel_stage("java tools", 720, *NEWEST, "compat_tests/java"),
+    parallel_stage("transactions of stock clients", 600, "compat_tests/features/transactions"),
+    parallel_stage("java tools", 720, *NEWEST, "compat_tests/clients/java"),
     parallel_stage("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
-    parallel_stage("compiled modules", 900, "compat_tests/compiled"),
-    parallel_stage("a ZooKeeper ensemble", 480, "compat_tests/zookeeper"),
-    parallel_stage("a cluster of three", 720, "compat_tests/cluster"),
+    parallel_stage("compiled modules", 900, "compat_tests/features/compiled"),
+    parallel_stage("a ZooKeeper ensemble", 480, "compat_tests/features/zookeeper"),
+    parallel_stage("a cluster of three", 720, "compat_tests/features/cluster"),
     parallel_stage("differential", 360, "compat_tests/differential"),
     pytest_stage("benchmarks at toy size", 720, "benchmarks"),
 ]
@@ -215,12 +234,12 @@ LONG: list[Stage] = [
     ),
     Stage("replication, all that limits allow", script("-m", "kafkawire.tests.replication.model", "--deep"), 10800),
     Stage("mutants", script("-m", "compat_tests.mutants"), 7200),
-    pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
-    pytest_stage("50 power cuts", 3600, "compat_tests/chaos/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),
+    pytest_stage("100 kills", 3600, "compat_tests/faults/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
+    pytest_stage("50 power cuts", 3600, "compat_tests/faults/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),
     pytest_stage(
         "100 kills of the broker and 100 of transformers",
         3600,
-        "compat_tests/chaos/test_transformers.py",
+        "compat_tests/faults/test_transformers.py",
         "-k",
         "kills",
         KAFKAWIRE_CHAOS_TRANSACTION_KILLS="100",
@@ -228,7 +247,7 @@ LONG: list[Stage] = [
     pytest_stage(
         "25 power cuts of the broker and 25 kills of transformers",
         3600,
-        "compat_tests/chaos/test_transformers.py",
+        "compat_tests/faults/test_transformers.py",
         "-k",
         "cuts",
         KAFKAWIRE_CHAOS_TRANSACTION_CUTS="25",
@@ -236,7 +255,7 @@ LONG: list[Stage] = [
     pytest_stage(
         "2,000 transactions with late and lost requests",
         3600,
-        "compat_tests/chaos/test_late_requests.py",
+        "compat_tests/faults/test_late_requests.py",
         KAFKAWIRE_CHAOS_LATE_TRANSACTIONS="2000",
     ),
     pytest_stage(
@@ -248,7 +267,7 @@ LONG: list[Stage] = [
     pytest_stage(
         "twenty minutes of faults of three brokers, their disks and their network",
         3600,
-        "compat_tests/chaos/test_replication_campaign.py",
+        "compat_tests/faults/test_replication_campaign.py",
         KAFKAWIRE_CHAOS_REPLICATION_S="1200",
     ),
     pytest_stage(
@@ -273,7 +292,7 @@ LONG: list[Stage] = [
     pytest_stage(
         "100 kills of one of three brokers, 20 rolling restarts, a minute without ZooKeeper",
         3600,
-        "compat_tests/chaos/test_three_brokers.py",
+        "compat_tests/faults/test_three_brokers.py",
         KAFKAWIRE_CHAOS_KILLS="100",
         KAFKAWIRE_CHAOS_ROLLS="20",
         KAFKAWIRE_ZOOKEEPER_AWAY_S="60",
@@ -281,45 +300,45 @@ LONG: list[Stage] = [
     pytest_stage(
         "200 kills of a stream of Spark's",
         3600,
-        "compat_tests/spark/test_kills.py",
+        "compat_tests/applications/spark/test_kills.py",
         KAFKAWIRE_CHAOS_SPARK_KILLS="200",
     ),
     pytest_stage(
         "40 kills of a stream of Spark's on Apache Kafka",
         2400,
-        "compat_tests/spark/test_kills.py",
+        "compat_tests/applications/spark/test_kills.py",
         KAFKAWIRE_CHAOS_SPARK_KILLS="40",
         KAFKAWIRE_COMPAT_TARGET="kafka",
     ),
     pytest_stage(
         "60 rounds of reads past the broker",
         3600,
-        "compat_tests/spark/test_past_brokers.py",
+        "compat_tests/applications/spark/test_past_brokers.py",
         KAFKAWIRE_CHAOS_SPARK_ROUNDS="60",
     ),
     pytest_stage(
         "300 kills at requests to the object store",
         3600,
-        "compat_tests/tiering/test_store_kills.py",
+        "compat_tests/features/tiering/test_store_kills.py",
         KAFKAWIRE_CHAOS_STORE_KILLS="300",
     ),
     pytest_stage(
         "an object store that is away for three minutes",
         1200,
-        "compat_tests/tiering/test_store_outages.py",
+        "compat_tests/features/tiering/test_store_outages.py",
         KAFKAWIRE_CHAOS_STORE_AWAY_S="180",
     ),
     pytest_stage(
         "an export of 5 M records, killed ten times, to each format of tables",
         3600,
-        "compat_tests/jobs/test_export_kills.py",
+        "compat_tests/applications/jobs/test_export_kills.py",
         KAFKAWIRE_CHAOS_EXPORT_ROWS="5000000",
         KAFKAWIRE_CHAOS_EXPORT_KILLS="10",
     ),
     pytest_stage(
         "object stores and the tier on MinIO",
         3600,
-        *folders("object_stores", *(f"tiering/test_{name}.py" for name in TIERS_ON_S3)),
+        *within("features", "object_stores", *(f"tiering/test_{name}.py" for name in TIERS_ON_S3)),
         KAFKAWIRE_S3_SERVER="minio",
     ),
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
@@ -328,26 +347,28 @@ LONG: list[Stage] = [
     pytest_stage(
         "connectors installed for the newest Spark",
         600,
-        "compat_tests/install/test_spark.py",
+        "compat_tests/features/install/test_spark.py",
         KAFKAWIRE_PYSPARK="newest",
     ),
     pytest_stage(
         "connectors' sources with the newest Spark",
         1800,
-        *folders("spark/test_kafkawire_source.py", "spark/test_filters.py"),
+        *within("applications", "spark/test_kafkawire_source.py", "spark/test_filters.py"),
         KAFKAWIRE_PYSPARK="newest",
     ),
     pytest_stage(
         "connectors' sink with the newest Spark",
         1800,
-        "compat_tests/spark/test_sink.py",
+        "compat_tests/applications/spark/test_sink.py",
         KAFKAWIRE_PYSPARK="newest",
     ),
     # The expectations of the black-box tests must hold for Apache Kafka too.
     pytest_stage("clients against Apache Kafka", 2400, *ALL_CLIENTS, KAFKAWIRE_COMPAT_TARGET="kafka"),
-    pytest_stage("spark against Apache Kafka", 2400, "compat_tests/spark", KAFKAWIRE_COMPAT_TARGET="kafka"),
+    pytest_stage(
+        "spark against Apache Kafka", 2400, "compat_tests/applications/spark", KAFKAWIRE_COMPAT_TARGET="kafka"
+    ),
     pytest_stage("all clients of three brokers", 3600, *ALL_CLIENTS, **OF_THREE),
-    pytest_stage("spark on three brokers", 2400, "compat_tests/spark", **OF_THREE),
+    pytest_stage("spark on three brokers", 2400, "compat_tests/applications/spark", **OF_THREE),
 ]
 SUITES = {"check": CHECK, "test": TEST, "long": LONG}
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import NewTopic
 from benchmarks.lib import machine, report
 from benchmarks.lib.load import run_load
 from benchmarks.lib.wire_requests import batch_of, fetch_requests, list_latest, produce_requests
-from compat_tests.confluent.clients import Admin, wait_until
+from compat_tests.clients.confluent.clients import Admin, wait_until
 from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
 from compat_tests.harness.kafkawire_broker import CompiledKafkawire, Kafkawire
 from compat_tests.harness.requirements import COMPILED

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from benchmarks.lib.bench import MIB, Contender
+from compat_tests.features.object_stores.clients import directory_at, store_at
+from compat_tests.features.object_stores.store_faults import Decision
+from compat_tests.features.tiering.brokers import QUICK, TieredKafka, TieredKafkawire
+from compat_tests.features.tiering.tiers import in_bucket
 from compat_tests.harness.apache_kafka import STOCK_JVM
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.s3_server import s3_server
-from compat_tests.object_stores.clients import directory_at, store_at
-from compat_tests.object_stores.store_faults import Decision
-from compat_tests.tiering.brokers import QUICK, TieredKafka, TieredKafkawire
-from compat_tests.tiering.tiers import in_bucket
 from tiering.parallel import objects_below
 from tiering.read.chunks import CHUNK_BYTES
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from compat_tests.features.object_stores.store_faults import StoreRequest
     from compat_tests.harness.broker import Broker
     from compat_tests.harness.s3_server import S3Server
-    from compat_tests.object_stores.store_faults import StoreRequest
     from tiering.object_store import ObjectInfo, ObjectStore
 
 BUCKET: Final = "bucket"

@@ -16,7 +16,7 @@ from benchmarks.lib import bench
 from benchmarks.lib.bench import KIB, MIB, Contender
 from benchmarks.lib.load import run_load
 from benchmarks.lib.wire_requests import batch_of, fetch_requests, produce_requests
-from compat_tests.confluent.clients import Admin, alter, wait_until
+from compat_tests.clients.confluent.clients import Admin, alter, wait_until
 from compat_tests.harness.batches import next_offset, split
 from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from compat_tests.confluent.clients import TIMEOUT_S, create_topic
+from compat_tests.clients.confluent.clients import TIMEOUT_S, create_topic
 from compat_tests.differential.normalise import OWN_TOPIC_KEYS
 from compat_tests.harness.apache_kafka import ApacheKafka
 from compat_tests.harness.requirements import need_kafka_jars

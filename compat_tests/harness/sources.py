@@ -21,7 +21,7 @@ MANIFESTS = ("package.json", "Cargo.toml")  # Go has a whole file for another ve
 
 
 def built(folder: str, client: Client, age: str, command: list[str]) -> Path:
-    """A directory with the newest sources of a client, and with the result of `command` for that version.
+    """A directory with the newest sources of `clients/<folder>`, and with the result of `command` for that version.
 
     Test runs beside each other share it: one builds at a time, and a file that is right is left alone, as it may be in
     use.
@@ -33,7 +33,7 @@ def built(folder: str, client: Client, age: str, command: list[str]) -> Path:
     with place.with_name(f"{place.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
         others = shutil.ignore_patterns("*.py", "__pycache__")
-        shutil.copytree(COMPAT_TESTS / folder, place, dirs_exist_ok=True, ignore=others, copy_function=put)
+        shutil.copytree(COMPAT_TESTS / "clients" / folder, place, dirs_exist_ok=True, ignore=others, copy_function=put)
         run(command, directory=place, timeout_s=BUILT_WITHIN_S)
     return place
 

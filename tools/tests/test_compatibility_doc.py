@@ -16,10 +16,10 @@ APACHE_KAFKA = ("kafka-tools", "connect-mirror", "kafka-streams")
 FINDING = re.compile(r"^\d+\. .*(?:\n .*)*", re.MULTILINE)
 TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 JUNIT = """<testsuites><testsuite>
-<testcase classname="compat_tests.groups.test_a" name="test_one[java-range]"/>
-<testcase classname="compat_tests.groups.test_a" name="test_one[aiokafka]"/>
-<testcase classname="compat_tests.java.test_b" name="test_two[oldest]"><failure message="no"/></testcase>
-<testcase classname="compat_tests.java.test_b" name="test_three"><skipped message="needs java"/></testcase>
+<testcase classname="compat_tests.features.groups.test_a" name="test_one[java-range]"/>
+<testcase classname="compat_tests.features.groups.test_a" name="test_one[aiokafka]"/>
+<testcase classname="compat_tests.clients.java.test_b" name="test_two[oldest]"><failure message="no"/></testcase>
+<testcase classname="compat_tests.clients.java.test_b" name="test_three"><skipped message="needs java"/></testcase>
 </testsuite></testsuites>"""
 API = re.compile(r"docs/protocol\.md: (\w+)")
 
@@ -63,10 +63,10 @@ def test_java_clients_are_pinned_so() -> None:
 
 
 def test_the_others_are_pinned_so() -> None:
-    assert f"franz-go v{client('franz-go').newest}\n" in text("compat_tests/go/go.mod")
-    assert f"franz-go v{client('franz-go').oldest}\n" in text("compat_tests/go/oldest.mod")
-    assert f'"kafkajs": "{client("kafkajs").newest}"' in text("compat_tests/node/package.json")
-    assert f'rskafka = {{ version = "={client("rskafka").newest}"' in text("compat_tests/rust/Cargo.toml")
+    assert f"franz-go v{client('franz-go').newest}\n" in text("compat_tests/clients/go/go.mod")
+    assert f"franz-go v{client('franz-go').oldest}\n" in text("compat_tests/clients/go/oldest.mod")
+    assert f'"kafkajs": "{client("kafkajs").newest}"' in text("compat_tests/clients/node/package.json")
+    assert f'rskafka = {{ version = "={client("rskafka").newest}"' in text("compat_tests/clients/rust/Cargo.toml")
     assert f"kaskade=={client('kaskade').newest}\n" in text("requirements/kaskade.in")
 
 
@@ -92,7 +92,7 @@ def test_every_finding_cites_a_test_or_an_api_that_is_not_served() -> None:
 def test_results_are_counted_by_client_and_by_oldest_and_newest_version(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(JUNIT)
-    assert outcomes(report, "java") == {"groups/test_a.py": {"newest": {"passed": 1}}}
+    assert outcomes(report, "java") == {"features/groups/test_a.py": {"newest": {"passed": 1}}}
     everything = outcomes(report, "")
-    assert everything["groups/test_a.py"] == {"newest": {"passed": 2}}
-    assert everything["java/test_b.py"] == {"oldest": {"failed": 1}, "newest": {"skipped": 1}}
+    assert everything["features/groups/test_a.py"] == {"newest": {"passed": 2}}
+    assert everything["clients/java/test_b.py"] == {"oldest": {"failed": 1}, "newest": {"skipped": 1}}

@@ -1,4 +1,4 @@
-"""ZooKeeper settings from the configuration; compat_tests/zookeeper tests them with real servers."""
+"""ZooKeeper settings from the configuration; compat_tests/features/zookeeper tests them with real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output of `kafkawire find` for given HTTP replies. compat_tests/cli asks a real broker."""
+"""Output of `kafkawire find` for given HTTP replies. compat_tests/features/cli asks a real broker."""
 
 from __future__ import annotations
 

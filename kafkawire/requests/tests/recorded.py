@@ -1,6 +1,6 @@
 """Recorded requests of clients, byte for byte: the input of tests of the fast path.
 
-`compat_tests/frames/record.py` records them: a file for each client and version in `frames/`, xz over rows of
+`compat_tests/clients/frames/record.py` records them: a file for each client and version in `frames/`, xz over rows of
 connection, size, and the frame without its size prefix, in the order of arrival.
 """
 

@@ -1,0 +1,1 @@
+"""Systems that are built on Kafka clients, run against the broker."""

@@ -1,0 +1,1 @@
+"""Stock Kafka clients, a folder each, and a recorder of their requests."""

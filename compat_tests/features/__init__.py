@@ -1,0 +1,1 @@
+"""Features of the broker, shown with several clients or with the command line."""
