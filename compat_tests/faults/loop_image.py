@@ -115,9 +115,9 @@ class LoopImage:
     def fill(self, left_bytes: int) -> None:
         """Fill the disk up to so many bytes, until `empty`. The broker may write to it meanwhile."""
         for _ in range(FILL_ATTEMPTS_MAX):
-            space = os.statvfs(self.mount_point)
             try:
-                with self._ballast.open("wb") as ballast:
+                with self._ballast.open("wb") as ballast:  # an attempt that ran out of space has left some of it full
+                    space = os.statvfs(self.mount_point)
                     os.posix_fallocate(ballast.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
             except OSError as error:
                 if error.errno != errno.ENOSPC:
