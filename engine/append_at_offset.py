@@ -43,8 +43,7 @@ class KeptBatches:
         appended; and OffsetOutOfRange for a batch that does not continue the log.
         """
         log = self._store.get(partition)
-        leader = log.leading()
-        admitted = [leader.admit_kept(log, one) for one in split(records)]
+        admitted = [log.admit_kept(one) for one in split(records)]
         _check_ascend([one.header for one in admitted])
         if end_offset not in (None, log.log_end_offset):
             raise OffsetOutOfRange(f"the log end is {log.log_end_offset}, not {end_offset}")

@@ -21,8 +21,8 @@ class FollowerFetchResult(NamedTuple):
 class SessionFetch:
     """Last Fetch of a follower's fetch session (KIP-227), for all partitions that the request did not repeat.
 
-    `at_ms`, `as_of`: see `fetched_by`. `hurried_to`: a Fetch whose `as_of.order` is at most this does not wait for
-    records, because a read waits to be confirmed.
+    `at_ms`, `as_of`: see `Followers.fetched`. `hurried_to`: a Fetch whose `as_of.order` is at most this does not wait
+    for records, because a read waits to be confirmed.
     """
 
     __slots__ = ("as_of", "at_ms", "hurried_to")
@@ -37,12 +37,10 @@ class SessionFetch:
         self.at_ms, self.as_of = at_ms, as_of
 
 
-class ReplicaLog(PartitionLog, Protocol):
-    """A partition that this broker leads, as its followers see it."""
+class Followers(Protocol):
+    """The followers of a partition that this broker leads."""
 
-    config: LogConfig
-
-    def fetched_by(
+    def fetched(
         self,
         replica: int,
         broker_epoch: int,
@@ -57,17 +55,18 @@ class ReplicaLog(PartitionLog, Protocol):
         """Note the Fetch of a follower with that broker epoch: it has all records below `offset` durably.
 
         `last_epoch`: leader epoch of its last record; -1: none. `log_start_offset`: of its log. `as_of`: a moment
-        before the follower made the Fetch, see `engine.replication.confirmations`. Until `stopped_fetching_by`, each
-        Fetch that `session_fetch` notes counts as the same request.
+        before the follower made the Fetch, see `engine.replication.confirmations`. Until `stopped_fetching`, each Fetch
+        that `session_fetch` notes counts as the same request.
 
-        Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch, OffsetOutOfRange, and as `read` does."""
+        Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch, OffsetOutOfRange, and as `PartitionLog.read`
+        does."""
 
     @property
     def low_watermark(self) -> int:
         """The smallest log start of the replicas whose brokers serve, this one included; -1: not known of all. Raises
-        as `read` does."""
+        as `PartitionLog.read` does."""
 
-    def stopped_fetching_by(self, replica: int, session_fetch: SessionFetch | None = None) -> None:
+    def stopped_fetching(self, replica: int, session_fetch: SessionFetch | None = None) -> None:
         """Note that a follower no longer repeats its request for this partition.
 
         `session_fetch`: only in that session; another session may request the partition by now. Does nothing if this
@@ -76,15 +75,24 @@ class ReplicaLog(PartitionLog, Protocol):
 
     def check_fetch_counts(self, replica: int) -> None:
         """Check a follower's Fetch after it has waited. Raises UnknownLeaderEpoch if its positions no longer count,
-        which ends the Fetch (see `stopped_fetching_by`), and as `read` does."""
+        which ends the Fetch (see `stopped_fetching`), and as `PartitionLog.read` does."""
 
-    def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
-        """Read as `read` does, within one segment, up to the written end: leader and follower may sync at the same time
-        (RULES K16).
+    def read(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
+        """Read as `PartitionLog.read` does, within one segment, up to the written end: leader and follower may sync at
+        the same time (RULES K16).
 
         Where the log may have gaps, `compacted` tells the leader epochs of that range, and up to which offsets
         tombstones and markers may be missing (RULES K19).
         """
 
-    async def load_for_replica(self, offset: int, max_size_bytes: int) -> object:
-        """Load the bytes and indexes that `read_for_replica` needs. Raises as it does."""
+    async def load(self, offset: int, max_size_bytes: int) -> object:
+        """Load the bytes and indexes that `read` needs. Raises as it does."""
+
+
+class ReplicaLog(PartitionLog, Protocol):
+    """A partition that this broker leads, with its followers."""
+
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def followers(self) -> Followers: ...

@@ -38,8 +38,9 @@ class Resident(Protocol):
 
     partition: TopicIdPartition
     log: Log
-    config: LogConfig
 
+    @property
+    def config(self) -> LogConfig: ...
     @property
     def high_watermark(self) -> int: ...
     @property
@@ -267,10 +268,6 @@ class LogDir:
         """Forget directory names that are gone, or that are a rest of a partition in another log dir."""
         self.names.difference_update(names)
         self.commit_log.disown(names)
-
-    def index_later(self, resident: Resident, end_offset: int) -> None:
-        """Store the index entries of a log below `end_offset` in the background, after the commit batch is answered."""
-        self.index.note(index_key(resident.partition), resident.log, end_offset)
 
     def _index_was_replaced(self) -> None:
         for resident in self.partitions.values():

@@ -3,33 +3,24 @@
 An append goes there at once, after its transaction is verified, or after a worker has validated its records.
 """
 
-from typing import Protocol
-
 from engine.api import Joining, Marker
 from engine.commit.appends import Append, Owner
 from engine.errors import EngineError, StorageError
-from engine.log_dirs.log_dir import LogDir
-from engine.logs.log import Log
+from engine.partitions.state import PartitionState
 from engine.partitions.txn_verification import TxnVerification, UnverifiedAppend
-
-
-class QueueOwner(Owner, Protocol):
-    """A partition as its append queue sees it."""
-
-    def refusal(self) -> EngineError | None:
-        """The error of an append that is refused now; None: appends are taken."""
 
 
 class AppendQueue:
     """Append queue of one partition. The state for verifications is created with the first transactional append, since
     most partitions have none."""
 
-    __slots__ = ("_log", "_log_dir", "_owner", "_verification")
+    __slots__ = ("_log", "_log_dir", "_owner", "_state", "_verification")
 
-    def __init__(self, owner: QueueOwner, log: Log, log_dir: LogDir) -> None:
+    def __init__(self, owner: Owner, state: PartitionState) -> None:
         self._owner = owner
-        self._log = log
-        self._log_dir = log_dir
+        self._state = state
+        self._log = state.log
+        self._log_dir = state.log_dir
         self._verification: TxnVerification | None = None
 
     def queue(self, append: Append) -> Append:
@@ -74,7 +65,7 @@ class AppendQueue:
 
     def _joined(self, append: UnverifiedAppend) -> None:
         """Queue an append whose transaction is verified, if the partition still takes appends."""
-        error = self._owner.refusal()
+        error = self._state.refusal()
         if error is None:
             self._log_dir.commit_log.budget.queue_waiting(append.size_bytes)
             self._enqueue(append)

@@ -24,4 +24,4 @@ def take_role(partition: Partition, role: Role) -> None:
         raise
     if was_suspended and isinstance(role, Leadership) and role.others is not None:
         with suppress(EngineError):  # a damaged log is led, and takes no appends
-            partition.learn(role.others.committed)
+            partition.followers.learn(role.others.committed)

@@ -163,7 +163,7 @@ async def test_a_batch_is_refused_if_another_append_took_its_offsets_before_it_w
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         assert isinstance(log, Partition)
-        one = log.leading().admit_kept(log, memoryview(kept(0, b"mine")))
+        one = log.admit_kept(memoryview(kept(0, b"mine")))
         one.follows = 0
         theirs = log.append(memoryview(batch(b"theirs")), acks=-1)
         mine = log.queue(one)

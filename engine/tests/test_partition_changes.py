@@ -10,6 +10,7 @@ from engine.files.disk import DiskWorkers
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
+from engine.replication.exchange import FollowerFetch
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem, SimulatedPool
 from engine.tests.helpers import ORDERS, append, batch, options, running
@@ -84,7 +85,7 @@ async def test_a_suspended_partition_serves_nothing() -> None:
             lambda: store.replica(ORDERS),
             lambda: log.append(memoryview(batch(b"y")), acks=1),
             lambda: log.read(0, 100, Isolation.READ_UNCOMMITTED, at_least_one=True),
-            log.propose,
+            log.followers.propose,
         ):
             with pytest.raises(NotLeaderOrFollower, match="behind"):
                 refused()
@@ -163,19 +164,24 @@ async def test_a_partition_that_has_the_wanted_role_is_not_suspended() -> None:
         assert found == [False, True, True]
 
 
+def asked(log: Partition) -> FollowerFetch | None:
+    """The next Fetch of a follower; None: it sends none now."""
+    return None if log.fetching is None else log.fetching.ask(log.log_state)
+
+
 async def test_a_follower_resumed_in_its_epoch_fetches_again() -> None:
     """A Fetch was open when the follower was suspended, and its answer is lost."""
     async with running(SimulatedFileSystem()) as store:
         role = Following(ORDERS, CONFIG, 1)
         [log] = await store.open_partitions([role])
         assert isinstance(log, Partition)
-        assert log.ask() is not None
+        assert asked(log) is not None
         store.changes.suspend(ORDERS, None)
-        assert log.ask() is None
+        assert asked(log) is None
         changes = log.log_dir.role_changes
         await store.open_partitions([role])
         assert log.log_dir.role_changes > changes, "fetchers look again"
-        assert log.ask() is not None
+        assert asked(log) is not None
 
 
 async def test_a_leader_resumed_in_its_epoch_learns_the_newest_committed_isr() -> None:
@@ -184,8 +190,8 @@ async def test_a_leader_resumed_in_its_epoch_learns_the_newest_committed_isr() -
         assert isinstance(log, Partition)
         store.changes.suspend(ORDERS, None)
         await store.open_partitions([Leadership(ORDERS, CONFIG, 1, others(1, 2, version=5))])
-        assert log.replicas is not None
-        assert log.replicas.version == 5
+        assert log.followers.replicas is not None
+        assert log.followers.replicas.version == 5
 
 
 async def test_a_failing_log_dir_closes_its_suspended_partitions_for_good() -> None:

@@ -269,13 +269,13 @@ class EngineStateLog:
                 return b"".join(part.file.read_at(part.position, part.size_bytes) for part in found.records)
             except NotLoaded:
                 if self._is_beyond(offset):
-                    await cast("ReplicaLog", self._log).load_for_replica(offset, READ_BYTES)
+                    await cast("ReplicaLog", self._log).followers.load(offset, READ_BYTES)
                 else:
                     await self._log.load(offset, READ_BYTES)
 
     def _find(self, offset: int) -> ReadResult:
         if self._is_beyond(offset):  # read as a replica does: other readers get nothing above the high watermark
-            return cast("ReplicaLog", self._log).read_for_replica(offset, READ_BYTES, at_least_one=True)
+            return cast("ReplicaLog", self._log).followers.read(offset, READ_BYTES, at_least_one=True)
         return self._log.read(offset, READ_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
 
     def _is_beyond(self, offset: int) -> bool:

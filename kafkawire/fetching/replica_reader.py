@@ -70,7 +70,7 @@ class ReplicaReader(FetchReader):
         """Take the outcome of a target. After an error the follower drops the partition, so its session no longer shows
         its progress there."""
         if isinstance(outcome, ErrorCode) and target.log is not None:
-            cast("ReplicaLog", target.log).stopped_fetching_by(self._replica.replica_id, self._session_fetch)
+            cast("ReplicaLog", target.log).followers.stopped_fetching(self._replica.replica_id, self._session_fetch)
         super()._settle(target, before, outcome)
 
     def note_all_read(self) -> None:
@@ -114,7 +114,7 @@ class ReplicaReader(FetchReader):
         return target.log is not None and target.fetch_offset < target.log.log_end_offset
 
     async def _load(self, log: PartitionLog, target: FetchTarget) -> None:
-        await cast("ReplicaLog", log).load_for_replica(target.fetch_offset, max(0, target.max_size_bytes))
+        await cast("ReplicaLog", log).followers.load(target.fetch_offset, max(0, target.max_size_bytes))
 
     def _read_log(
         self, log: PartitionLog, target: FetchTarget, max_size_bytes: int, *, at_least_one: bool
@@ -122,22 +122,22 @@ class ReplicaReader(FetchReader):
         replicated = cast("ReplicaLog", log)
         is_taken = target in self._progress_taken
         if not is_taken:
-            replicated.stopped_fetching_by(self._replica.replica_id)  # even if this read fails
+            replicated.followers.stopped_fetching(self._replica.replica_id)  # even if this read fails
         replicated.check_leader_epoch(target.leader_epoch)
         if is_taken:
-            replicated.check_fetch_counts(self._replica.replica_id)
+            replicated.followers.check_fetch_counts(self._replica.replica_id)
         else:
             self._progress_taken.add(target)
             if (diverged := self._take_progress(target, replicated)) is not None:
                 return diverged
         if self._is_throttled(target, replicated):
             return _empty_read(replicated)
-        return replicated.read_for_replica(target.fetch_offset, max_size_bytes, at_least_one=at_least_one)
+        return replicated.followers.read(target.fetch_offset, max_size_bytes, at_least_one=at_least_one)
 
     def _take_progress(self, target: FetchTarget, log: ReplicaLog) -> ReadResult | None:
         """Take the follower's progress. If its log diverges from this one, return where, without records."""
         replica = self._replica
-        result = log.fetched_by(
+        result = log.followers.fetched(
             replica.replica_id,
             replica.replica_epoch,
             leader_epoch=target.leader_epoch,
@@ -169,4 +169,4 @@ class ReplicaReader(FetchReader):
 
 def _empty_read(log: ReplicaLog) -> ReadResult:
     """The progress of this log, without records."""
-    return log.read_for_replica(log.log_start_offset, 0, at_least_one=False)
+    return log.followers.read(log.log_start_offset, 0, at_least_one=False)

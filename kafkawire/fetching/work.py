@@ -119,7 +119,7 @@ def _resume_link(
     gone = [*forgotten]
     for target in filter(None, map(session.targets.get, gone)):
         if target.log is not None:
-            cast("ReplicaLog", target.log).stopped_fetching_by(replica.replica_id, link.session_fetch)
+            cast("ReplicaLog", target.log).followers.stopped_fetching(replica.replica_id, link.session_fetch)
     session.update(targets, gone)
     return session
 

@@ -52,7 +52,7 @@ class _Deleted(NamedTuple):
     def is_over(self) -> bool:
         """Whether all replicas have deleted the records."""
         try:
-            low_watermark = self.log.low_watermark
+            low_watermark = self.log.followers.low_watermark
         except EngineError as error:
             self.row.error_code = error_code_of(error)
             return True

@@ -83,7 +83,7 @@ class ReplicationMetrics:
     def _add(self, found: _Found, followers: defaultdict[int, _Follower], partition: TopicIdPartition) -> None:
         try:
             log = self.store.get(partition)
-            lags = log.follower_lags()
+            lags = log.followers.lags()
         except EngineError:
             return  # it is offline, as /health/cluster shows
         found.waiting = found.waiting.plus(log.waiting_appends)

@@ -151,11 +151,11 @@ class Fetcher:
         """Add the fetch position of a partition, and return whether it has one. Its role may change before the image
         tells the new leader."""
         followed = self._followed[partition]
-        if log is None or log.fetching is None or log.fetching.epoch != followed.leader_epoch:
+        if log is None or (fetching := log.fetching) is None or fetching.epoch != followed.leader_epoch:
             return False
         if not followed.is_in_sync and self._is_throttled(log):
             return False
-        position = log.ask()
+        position = fetching.ask(log.log_state)
         if position is not None:
             self._session.add(partition, position)
         return position is not None
@@ -238,7 +238,7 @@ class Fetcher:
         log = self._log_of(partition)
         if log is None or (state := log.fetching) is None:
             return None
-        action = log.answered(position, reply.answer)
+        action = state.answered(position, reply.answer, log.log_state)
         if isinstance(action, Append):
             try:
                 return _Appended(log, state, action, reply, self._replicated(log, reply))

@@ -114,7 +114,7 @@ class IsrUpdater:
         self._learn(partition, image)
         try:
             log = self._store.get(partition)
-            proposal = log.propose()
+            proposal = log.followers.propose()
         except EngineError:
             return None
         if proposal is None:
@@ -132,7 +132,7 @@ class IsrUpdater:
         self._count(partition, len(state.isr))
         try:
             log = self._store.get(partition)
-            log.learn(committed_of(image, partition.topic_id, state))
+            log.followers.learn(committed_of(image, partition.topic_id, state))
         except EngineError:
             return
 

@@ -88,7 +88,7 @@ async def test_idle_partition_is_named_once_in_a_fetch_session(sent_fetches: Sen
         await acknowledged(cluster, b"v")
         await trio.sleep(3)
         assert sent_fetches.named() == {0}
-        lags = replica(cluster, state(cluster).leader).follower_lags().values()
+        lags = replica(cluster, state(cluster).leader).followers.lags().values()
         assert [(lag.offsets, lag.late_ms) for lag in lags] == [(0, 0)] * 2
 
 

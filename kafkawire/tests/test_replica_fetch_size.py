@@ -9,7 +9,7 @@ import pytest
 
 from engine.batches.batch import Record, build_batch
 from engine.errors import NotLoaded
-from engine.partitions.replica import Replica
+from engine.partitions.led_followers import LedFollowers
 from kafkawire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -106,13 +106,13 @@ async def test_partition_partly_in_memory_is_sent_as_far_as_it_was_read(
     sizes_sent: list[Sizes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The response does not wait for the disk if further records are not in memory."""
-    really = Replica.read_for_replica
+    really = LedFollowers.read
 
-    def read_little(self: Replica, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
+    def read_little(self: LedFollowers, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
         if max_size_bytes > ONE:
             raise NotLoaded
         return really(self, offset, max_size_bytes, at_least_one=at_least_one)
 
-    monkeypatch.setattr(Replica, "read_for_replica", read_little)
+    monkeypatch.setattr(LedFollowers, "read", read_little)
     found = await copied_by_3(sizes_sent)
     assert max(sum(one.values()) for one in found) < 2 * len(RECORD)

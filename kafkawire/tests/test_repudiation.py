@@ -489,11 +489,13 @@ async def test_suspect_replica_with_all_records_counts_again_for_its_leader_at_o
         await filled(cluster)
         await in_sync(cluster, 1, 2)
         leader = replica(cluster, 1)
-        assert leader.replicas is not None
-        known = leader.replicas._committed
+        assert leader.followers.replicas is not None
+        known = leader.followers.replicas._committed
         marked = frozenset({2})
-        leader.learn(known._replace(version=99, in_sync=known.in_sync - marked, marked=marked, state_version=99))
+        leader.followers.learn(
+            known._replace(version=99, in_sync=known.in_sync - marked, marked=marked, state_version=99)
+        )
         with pytest.raises(UnknownLeaderEpoch):
-            leader.check_fetch_counts(2)
+            leader.followers.check_fetch_counts(2)
         await trio.sleep(0.2)
-        leader.check_fetch_counts(2)
+        leader.followers.check_fetch_counts(2)

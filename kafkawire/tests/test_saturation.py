@@ -71,7 +71,7 @@ async def without_metadata_and_a_follower(cluster: MemoryCluster) -> int:
 
 def held_bytes(cluster: MemoryCluster, leader: int) -> int:
     """The bytes of records whose appends wait for other replicas."""
-    pending = replica(cluster, leader)._pending
+    pending = replica(cluster, leader)._state.pending
     return sum(len(one.append.records or b"") for one in (*pending._appends, *pending._duplicates))
 
 
@@ -88,7 +88,7 @@ async def test_appends_that_wait_for_a_dead_follower_hold_no_records_and_end_wit
             assert log.waiting_appends.appends == 1
             assert (await receive_row(client)).error_code == ErrorCode.REQUEST_TIMED_OUT
             assert log.waiting_appends.appends == 0
-            assert len(log._pending) <= 1
+            assert len(log._state.pending) <= 1
         assert log.log_end_offset == 6
 
 
@@ -133,7 +133,7 @@ async def test_waiting_appends_of_a_closed_connection_are_removed() -> None:
         await client.stream.aclose()
         await trio.sleep(60)
         assert log.waiting_appends.appends == 0
-        assert len(log._pending) == 0
+        assert len(log._state.pending) == 0
         assert log.log_end_offset == 2
 
 

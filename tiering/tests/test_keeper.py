@@ -144,7 +144,7 @@ async def test_counters_of_a_topic_are_removed_when_it_leaves_the_tier() -> None
         await trio.sleep(3)
         copied = kept.keeper.topics.of(ORDERS.topic_id).copied_segments
         assert copied == len(kept.objects)
-        kept.broker.log.config = ROLLING
+        kept.broker.log._state.config = ROLLING
         await trio.sleep(200)  # the copied segments are deleted first
         assert not list(kept.keeper.partitions())
         assert kept.keeper.topics.of(ORDERS.topic_id).copied_segments == 0
@@ -175,7 +175,7 @@ async def test_uploader_with_disabled_copies_deletes_objects_below_the_log_start
         await trio.sleep(3)
         count = len(kept.objects)
         log = kept.broker.log
-        log.config = replace(TIERED, remote_copy_disabled=True)
+        log._state.config = replace(TIERED, remote_copy_disabled=True)
         await kept.broker.fill(20, log.log_end_offset)
         await log.delete_records(log.log.segments[2].base_offset)
         await trio.sleep(100)

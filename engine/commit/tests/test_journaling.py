@@ -22,7 +22,7 @@ async def test_a_row_is_of_one_epoch_and_has_no_gap() -> None:
             stamp(memoryview(made), offset, leader_epoch)
             chunk.add(memoryview(made), parse_header(made))
         log.log.compacted_to = 10
-        part = PartitionShare(log, log.log)
+        part = PartitionShare(log._commits, log.log)
         part.chunks = [chunk]
         entries = list(journal_entries(part))
         content = bytes(PAGE_SIZE_BYTES) + b"".join(commit_batch_frame(ID, 7, entries)) + bytes(PAGE_SIZE_BYTES)

@@ -274,7 +274,7 @@ async def test_examined_batches_are_written_though_no_replica_fetches(config: Lo
 
 def follower_fetches(log: Partition, offset: int) -> None:
     """Let the leader receive a Fetch of a follower that has all records below `offset`."""
-    log.fetched_by(
+    log.followers.fetched(
         2, 0, leader_epoch=1, offset=offset, last_epoch=1, log_start_offset=0, as_of=EventClock(lambda: NOW_MS).next()
     )
 

@@ -190,7 +190,7 @@ async def test_times_and_keys_are_found_as_by_a_scan() -> None:
             await until_compacted(log)
         await trio.sleep(1)
         await check_answers(log)
-        assert await store._dirs[0].index.keys_to(store._dirs[0].partitions[ORDERS]._reader.index_key) == (  # type: ignore[attr-defined]
+        assert await store._dirs[0].index.keys_to(store._dirs[0].partitions[ORDERS]._state.reader.index_key) == (  # type: ignore[attr-defined]
             log_of(log).log.active.base_offset
         )
 

@@ -70,17 +70,18 @@ async def copy(store: SegmentStore, leader: Partition, to: int | None = None, *,
 
 async def copy_some(store: SegmentStore, leader: Partition, *, is_older: bool = False) -> int:
     follower = store.replica(ORDERS)
-    asked, state = follower.ask(), follower.fetching
-    assert asked is not None
+    state = follower.fetching
     assert state is not None
+    asked = state.ask(follower.log_state)
+    assert asked is not None
     try:
-        found = leader.read_for_replica(asked.offset, 1, at_least_one=True)
+        found = leader.followers.read(asked.offset, 1, at_least_one=True)
     except NotLoaded:
-        await leader.load_for_replica(asked.offset, 1)
-        found = leader.read_for_replica(asked.offset, 1, at_least_one=True)
+        await leader.followers.load(asked.offset, 1)
+        found = leader.followers.read(asked.offset, 1, at_least_one=True)
     compacted = Compacted(found.compacted.epoch_starts) if is_older else found.compacted
     answer = LeaderReply(found.high_watermark, found.log_start_offset, compacted=compacted)
-    action = follower.answered(asked, answer)
+    action = state.answered(asked, answer, follower.log_state)
     if isinstance(action, Restart):
         await store.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
         state.done()
@@ -564,7 +565,7 @@ async def test_a_load_during_a_segment_swap_opens_no_file_of_the_new_segment(mon
         async def reading(job: Any) -> object:
             found = await run(job)
             if getattr(job, "func", None) is swap_in and leader.log.has(segment):
-                nursery.start_soon(leader.load_for_replica, 0, 1)
+                nursery.start_soon(leader.followers.load, 0, 1)
                 await trio.testing.wait_all_tasks_blocked()
                 assert segment.file is None
                 has_read.set()
@@ -709,11 +710,12 @@ async def test_a_compacted_copy_longer_than_its_leader_restarts_after_an_unclean
 async def restarts_behind(store: SegmentStore, elected: Partition) -> None:
     """Re-replicate from scratch, because the two logs diverge."""
     follower = store.replica(ORDERS)
-    asked, state = follower.ask(), follower.fetching
-    assert asked is not None
+    state = follower.fetching
     assert state is not None
+    asked = state.ask(follower.log_state)
+    assert asked is not None
     end = elected.end_offset_for_epoch(asked.last_epoch)
-    action = follower.answered(asked, LeaderReply(diverging=end, log_start_offset=0))
+    action = state.answered(asked, LeaderReply(diverging=end, log_start_offset=0), follower.log_state)
     assert action == Restart(0)
     await store.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
     state.done()

@@ -270,7 +270,7 @@ async def test_list_offsets_knows_both_tiers() -> None:
         assert latest.offset == log.log.active.base_offset - 1
         pending = await log.offset_for_timestamp(OffsetSpec.EARLIEST_PENDING_UPLOAD, EVERYTHING)
         assert pending.offset == -1, "as the topic is configured nothing is"
-        log.config = replace(log.config, remote_storage=True)
+        log._state.config = replace(log.config, remote_storage=True)
         pending = await log.offset_for_timestamp(OffsetSpec.EARLIEST_PENDING_UPLOAD, EVERYTHING)
         assert pending.offset == latest.offset + 1
         await log.delete_records(COUNT - 1)
@@ -464,7 +464,9 @@ async def test_retention_by_time_and_size_sees_both_tiers() -> None:
         first, second, *_ = log.log.cold.segments
         await check(broker, NOW_MS + (first.end_offset - 1) * 10 + 1001).check()
         assert log.log_start_offset == second.base_offset
-        log.config = replace(ROLLING, retention_size_bytes=sum(one.size_bytes for one in log.log.all_segments[1:]))
+        log._state.config = replace(
+            ROLLING, retention_size_bytes=sum(one.size_bytes for one in log.log.all_segments[1:])
+        )
         await check(broker, NOW_MS).check()
         assert log.log_start_offset == second.end_offset
         removed = broker.store.stats.removed_segments

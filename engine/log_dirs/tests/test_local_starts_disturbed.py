@@ -180,7 +180,7 @@ async def test_summaries_learned_from_the_tier_are_stored_in_the_index() -> None
 async def test_the_key_index_goes_on_when_the_segment_it_reads_becomes_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, _ = await lived()
     async with broker.life() as log:
-        index, reader = log.log_dir.index, log._reader
+        index, reader = log.log_dir.index, log._state.reader
         await index.distrust("nothing is covered")
         run, dropped = LogReader.run, trio.Event()
 
@@ -192,7 +192,7 @@ async def test_the_key_index_goes_on_when_the_segment_it_reads_becomes_cold(monk
             return found
 
         monkeypatch.setattr(LogReader, "run", disturbed)
-        log._index_keys()
+        log._state.index_keys()
         await trio.sleep(10)
         assert dropped.is_set()
         covered_to = await index.keys_to(reader.index_key)

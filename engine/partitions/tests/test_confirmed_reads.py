@@ -52,7 +52,7 @@ async def leading(store: SegmentStore, known: ReplicaSet | None, epoch: int = 0)
 def follower_fetches(log: Partition, clock: Clock, replica: int, as_of: AsOf | None = None) -> None:
     """Let the leader receive a Fetch, by default one that was made just now."""
     offset = log.log_end_offset
-    log.fetched_by(
+    log.followers.fetched(
         replica,
         0,
         leader_epoch=1,
@@ -94,7 +94,7 @@ async def test_a_replica_that_left_the_isr_is_not_waited_for() -> None:
         log.confirm(outcomes.append)
         follower_fetches(log, clock, 2)
         assert not outcomes
-        log.learn(known.committed._replace(version=known.committed.version + 1, in_sync=frozenset({1, 2})))
+        log.followers.learn(known.committed._replace(version=known.committed.version + 1, in_sync=frozenset({1, 2})))
         assert outcomes == [True]
 
 
@@ -158,7 +158,7 @@ async def test_a_read_hurries_the_fetches_of_the_sessions_that_confirm_it() -> N
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
         as_of = clock.reads.clock.next()
-        log.fetched_by(
+        log.followers.fetched(
             2, 0, leader_epoch=1, offset=0, last_epoch=-1, log_start_offset=0, as_of=as_of, session_fetch=session_fetch
         )
         assert session_fetch.hurried_to < as_of.order
@@ -174,7 +174,7 @@ async def test_a_fetch_before_a_suspension_confirms_no_read_after_it() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, known, epoch=1)
         as_of = clock.reads.clock.next()
-        log.fetched_by(
+        log.followers.fetched(
             2, 0, leader_epoch=1, offset=0, last_epoch=-1, log_start_offset=0, as_of=as_of, session_fetch=session_fetch
         )
         log.suspend()
@@ -203,7 +203,7 @@ async def test_a_successor_that_is_down_is_not_waited_for_alone() -> None:
         log.confirm(lambda _: None)
         assert not clock.reads.needs_metadata
         version = known.committed.version + 1
-        log.learn(known.committed._replace(version=version, serving=frozenset({1, 2})))
+        log.followers.learn(known.committed._replace(version=version, serving=frozenset({1, 2})))
         assert clock.reads.needs_metadata
 
 
@@ -241,7 +241,7 @@ async def test_a_leader_alone_in_the_isr_is_current_without_a_session_if_min_isr
         clock.has_session = False
         clock.now_ms += 2 * known.lag_max_ms
         assert is_current(log)
-        log.learn(alone._replace(version=alone.version + 1, min_isr=2))
+        log.followers.learn(alone._replace(version=alone.version + 1, min_isr=2))
         assert not is_current(log)
 
 

@@ -104,7 +104,7 @@ async def test_a_flush_that_fails_takes_the_log_dir_offline() -> None:
 
 
 async def test_much_that_is_unflushed_is_flushed_without_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.partitions.partition.FLUSH_BEHIND_BYTES", 1000)
+    monkeypatch.setattr("engine.partitions.commits.FLUSH_BEHIND_BYTES", 1000)
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC))

@@ -29,7 +29,7 @@ async def leading(store: SegmentStore, known: ReplicaSet, epoch: int = 0) -> Par
 
 def fetch(leader: Partition, replica: int, offset: int) -> FollowerFetchResult:
     """Let the leader receive a Fetch in leader epoch 0, from a follower with broker epoch 0."""
-    return leader.fetched_by(
+    return leader.followers.fetched(
         replica, 0, leader_epoch=0, offset=offset, last_epoch=0 if offset else -1, log_start_offset=0, as_of=NEVER
     )
 
@@ -52,7 +52,7 @@ async def test_followers_read_written_records_and_consumers_only_committed_recor
     async with running(SimulatedFileSystem()) as store:
         leader = await leading(store, others(1, 2))
         await leader.append(memoryview(batch(b"x")), acks=1).wait()
-        found = leader.read_for_replica(0, 1000, at_least_one=True)
+        found = leader.followers.read(0, 1000, at_least_one=True)
         assert parse_header(bytes_of(found.records)).next_offset == 1
         assert not leader.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True).records
 
@@ -75,7 +75,7 @@ async def test_waiters_are_woken_when_the_leader_learns_a_new_isr_version() -> N
         waiter.watch(leader)
         changed = []
         for version in (1, 2, 2):
-            leader.learn(others(1, 2, version=version).committed)
+            leader.followers.learn(others(1, 2, version=version).committed)
             changed.append(waiter.take_changed())
         assert changed == [[], [leader], []]
 
@@ -98,7 +98,7 @@ async def test_duplicate_before_hw() -> None:
         assert (await leader.append(produced(4), acks=-1).wait()).base_offset == 4
         assert (await leader.append(produced(5), acks=1).wait()).base_offset == 5
         assert not any(one.is_settled for one in retries)
-        leader.learn(others(1, 2, replicas=(3,), version=2).committed._replace(serving=(1, 2)))
+        leader.followers.learn(others(1, 2, replicas=(3,), version=2).committed._replace(serving=(1, 2)))
         assert [(await one.wait()).base_offset for one in (originals[5], *retries)] == [5, 5, 5]
         assert (leader.high_watermark, leader.log_end_offset) == (7, 7)
 
@@ -111,7 +111,7 @@ async def test_with_too_few_in_sync_nothing_is_taken_that_all_should_have() -> N
             leader.append(memoryview(batch(b"x")), acks=-1)
         await leader.append(memoryview(batch(b"y")), acks=1).wait()
         assert (leader.log_end_offset, leader.high_watermark) == (1, 0)
-        leader.learn(others(1, 2, replicas=(3,), min_isr=2, version=2).committed)
+        leader.followers.learn(others(1, 2, replicas=(3,), min_isr=2, version=2).committed)
         assert fetch(leader, 2, 1).has_moved
         pending = leader.append(memoryview(batch(b"z")), acks=-1)
         await trio.testing.wait_all_tasks_blocked()
@@ -122,9 +122,9 @@ async def test_with_too_few_in_sync_nothing_is_taken_that_all_should_have() -> N
 async def test_an_isr_is_proposed_when_a_follower_has_caught_up() -> None:
     async with running(SimulatedFileSystem()) as store:
         leader = await leading(store, others(1, replicas=(2,)))
-        assert leader.propose() is None
+        assert leader.followers.propose() is None
         fetch(leader, 2, 0)
-        proposal = leader.propose()
+        proposal = leader.followers.propose()
         assert proposal is not None
         assert proposal.in_sync == {1, 2}
 
@@ -135,15 +135,16 @@ async def test_a_follower_asks_takes_and_asks_on() -> None:
         await leader.append(memoryview(batch(b"x")), acks=1).wait()
         [follower] = await other.open_partitions([Following(ORDERS, CONFIG, 3)])
         assert isinstance(follower, Partition)
-        question = follower.ask()
+        fetching = follower.fetching
+        assert fetching is not None
+        question = fetching.ask(follower.log_state)
         assert question == FollowerFetch(3, 0, -1, 0, 0)
-        assert follower.ask() is None, "one at a time"
-        records = bytes_of(leader.read_for_replica(0, 1000, at_least_one=True).records)
-        assert follower.answered(question, LeaderReply(0, 0)) == Append(0, 0)
+        assert fetching.ask(follower.log_state) is None, "one at a time"
+        records = bytes_of(leader.followers.read(0, 1000, at_least_one=True).records)
+        assert fetching.answered(question, LeaderReply(0, 0), follower.log_state) == Append(0, 0)
         await follower.replicate(memoryview(bytearray(records))).wait()
-        assert follower.fetching is not None
-        follower.fetching.done()
-        assert follower.ask() == FollowerFetch(3, 1, 3, 0, 0)
+        fetching.done()
+        assert fetching.ask(follower.log_state) == FollowerFetch(3, 1, 3, 0, 0)
         with pytest.raises(NotLeaderOrFollower):
             fetch(follower, 2, 0)
 

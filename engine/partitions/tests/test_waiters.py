@@ -9,7 +9,7 @@ import trio.testing
 from engine.api import TopicIdPartition
 from engine.errors import UnknownPartition
 from engine.log_config import LogConfig
-from engine.partitions.waiters import Waiter, Watched
+from engine.partitions.waiters import Changes, Waiter
 from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.tests.helpers import append, open_orders, running
 
@@ -88,9 +88,9 @@ class CountingWaiter(Waiter):
 
     calls = 0
 
-    def note(self, log: Watched) -> None:
+    def note(self, changes: Changes) -> None:
         self.calls += 1
-        super().note(log)
+        super().note(changes)
 
 
 @pytest.mark.sources

@@ -299,7 +299,7 @@ async def test_an_index_that_comes_for_a_deleted_partition_is_not_kept() -> None
         await append(log, b"a")
         [segment] = log.log.segments
         await store.delete_partition(ORDERS)
-        log._reader._complete(segment, [Entry(0, 0, 0)])
+        log._state.reader._complete(segment, [Entry(0, 0, 0)])
         assert segment.index is None
 
 

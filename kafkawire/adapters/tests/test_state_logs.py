@@ -68,9 +68,9 @@ async def taken_over(store: SegmentStore, *, few: bool) -> Partition:
 
 
 def in_sync(log: Partition, *brokers: int) -> None:
-    replicas = log.replicas
+    replicas = log.followers.replicas
     assert replicas is not None
-    log.learn(replicas._committed._replace(version=replicas.version + 1, in_sync=frozenset(brokers)))
+    log.followers.learn(replicas._committed._replace(version=replicas.version + 1, in_sync=frozenset(brokers)))
 
 
 def records_of(part: StateSlice) -> list[StateRecord]:
@@ -334,7 +334,7 @@ async def test_k26_a_log_loads_to_its_end_with_too_few_in_sync_replicas() -> Non
         assert loaded.holds(0, 2)
         assert not loaded.holds(0, 3)
         in_sync(log, 1, 2)
-        log.fetched_by(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
+        log.followers.fetched(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
         assert (loaded.end_offset, loaded.load_end_offset, loaded.takes_writes) == (2, 2, True)
 
 
@@ -350,7 +350,7 @@ async def test_k26_a_log_with_enough_in_sync_is_given_when_the_high_watermark_is
             nursery.start_soon(get)
             await trio.sleep(60)
             assert not loaded
-            log.fetched_by(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
+            log.followers.fetched(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
         assert loaded[0].load_end_offset == loaded[0].end_offset == 2
 
 
@@ -366,7 +366,7 @@ async def test_k26_a_log_with_a_full_isr_loads_beyond_a_lagging_high_watermark()
 async def test_k26_a_log_is_reopened_while_its_last_append_cannot_be_committed() -> None:
     async with running(SimulatedFileSystem()) as store:
         log, logs = await taken_over(store, few=False), EngineStateLogs(store)
-        log.fetched_by(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
+        log.followers.fetched(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
         write = (await logs.get(*ORDERS)).append([GONE], NOW_MS)
         in_sync(log, 1)
         with trio.fail_after(5):

@@ -97,7 +97,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
                 assert scope.cancelled_caught
             asked = request(topic_id, session_id=session_id, session_epoch=2, max_wait_ms=0)
             await side.serve([encode_request(asked, BY_ID, 3, "me")])
-            assert len(side.broker.log("plain")._waiters) == 1, "the session's"  # type: ignore[attr-defined]
+            assert len(side.broker.log("plain").changes) == 1, "the session's"  # type: ignore[attr-defined]
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].state() == sides[1].state()
 

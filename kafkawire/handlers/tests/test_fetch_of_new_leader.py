@@ -48,7 +48,7 @@ async def test_between_hw_and_end(is_in_session: bool) -> None:
         row = rows(reply)[0]
         assert (row.error_code, row.high_watermark, bytes(row.records)) == (0, 10, b"")
         assert await latest(broker) == (78, -1)
-        log.fetched_by(2, 0, leader_epoch=2, offset=15, last_epoch=1, log_start_offset=0, as_of=NEVER)
+        log.followers.fetched(2, 0, leader_epoch=2, offset=15, last_epoch=1, log_start_offset=0, as_of=NEVER)
         assert await latest(broker) == (0, 15)
         asked = request(session=(reply.session_id, 1)) if is_in_session else request(partition(0, 12))
         row = rows(await broker.ask(asked, BY_NAME))[0]
