@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tiering.object_store import ObjectStore
 
 TAIL_SIZE_BYTES = 64
-OBJECT_MAX_BYTES = 2 * 1024**3
 _MAGIC, _MAGIC_OF_ALL = b"KWSEGMT1", b"KWSEGMT"
 _TAIL = Struct(">8sQ5Q")  # with the sizes of records, footer, index, aborted, epochs and producers
 _CHECKSUM = Struct(">II")

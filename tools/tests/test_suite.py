@@ -29,6 +29,12 @@ AGAIN = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
+def test_ci_runs_what_the_readme_tells_a_user_to_run() -> None:
+    steps = (suite.ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert steps[-1] == "make test"
+    assert "\nmake test\n" in (suite.ROOT / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(("in_ci", "failed", "skipped"), [(False, 2, 2), (True, 3, 1)])
 def test_skip_for_a_missing_tool(tmp_path: Path, in_ci: bool, failed: int, skipped: int) -> None:
     report = tmp_path / "report.xml"
