@@ -13,7 +13,7 @@ from compat_tests.clients.confluent.clients import TIMEOUT_S, create_topic, new_
 from compat_tests.faults.history import Found, History, Place
 from compat_tests.faults.writers import ConfluentWriter, JavaWriter, unpadded
 from compat_tests.harness.requirements import need_kafka_jars
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

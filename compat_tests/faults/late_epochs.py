@@ -8,7 +8,7 @@ from __future__ import annotations
 from compat_tests.harness.kafkawire_broker import Kafkawire, program_of
 from coordinator.transactions import transitions
 from kafkawire.cli import main
-from kafkawire.tests.overrides import override
+from testkit.overrides import override
 
 FIRST_EPOCH = 32_760
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from compat_tests.faults import metadata_campaign
 from compat_tests.harness.requirements import need_zookeeper_jars
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path

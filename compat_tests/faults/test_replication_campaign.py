@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from compat_tests.faults import replication_campaign
 from compat_tests.faults.campaign import SEED
 from compat_tests.harness.requirements import need_kafka_jars, need_zookeeper_jars
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from compat_tests.faults.transformation import values_of
 from compat_tests.faults.writers import JavaWriter, WriterProcess, confluent, stock
 from compat_tests.harness.cluster import SIZE, KafkawireCluster
 from compat_tests.harness.requirements import need_kafka_jars, need_spark_jars, need_zookeeper_jars
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 from compat_tests.faults import strain
 from compat_tests.faults.campaign import SEED
 from compat_tests.harness.requirements import need_zookeeper_jars
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from compat_tests.faults.campaign import SEED
 from compat_tests.faults.in_sync import wait_until_in_sync
 from compat_tests.harness.cluster import SIZE, KafkawireCluster
 from compat_tests.harness.requirements import need_command, need_kafka_jars, need_zookeeper_jars
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path

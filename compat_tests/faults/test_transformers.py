@@ -27,7 +27,7 @@ from compat_tests.faults.transformation import (
 )
 from compat_tests.features.transactions.readers import wait_for_markers
 from compat_tests.harness.target import TARGET, target_broker
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from compat_tests.mutants.trial import TrialResult, apply_mutant, mutants, try_mutant
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 COMMAND = "python -m compat_tests.mutants"
 

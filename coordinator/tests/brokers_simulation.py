@@ -40,7 +40,7 @@ from coordinator.ports import FoundLog, LogCondition, ReplicaEnd
 from coordinator.requests.topics import TopicDefaults
 from coordinator.testing.fakes import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults
 from coordinator.testing.images import epochs_led
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence

@@ -25,7 +25,7 @@ from coordinator.tests.election_model import (
     steps,
     wrong,
 )
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

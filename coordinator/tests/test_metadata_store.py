@@ -10,7 +10,7 @@ import trio
 from coordinator.metadata_store.embedded import open_embedded
 from coordinator.testing.fakes import run_inline
 from coordinator.testing.simulated_metadata_store import FakeEnsemble
-from coordinator.tests.store_suite import MetadataStoreSuite, SharedStoreSuite
+from testkit.metadata_store_suite import MetadataStoreSuite, SharedStoreSuite
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from engine.logs.segments.segment import walk_headers
 from engine.logs.segments.sparse_index import Entry
 from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.testing.simulated_index import SimulatedIndexStore
-from engine.tests.helpers import ORDERS
+from testkit.logs import ORDERS
 
 KEY = partition_key(ORDERS.topic_id, ORDERS.partition)
 

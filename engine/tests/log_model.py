@@ -14,7 +14,7 @@ from engine.errors import EngineError, InvalidProducerEpoch, OutOfOrderSequence
 from engine.log_config import LogConfig
 from engine.logs.producers.state import BATCHES_KEPT, ProducedBatch, Producer
 from engine.logs.recovery.epochs import UNDEFINED
-from engine.tests.helpers import NOW_MS
+from testkit.logs import NOW_MS
 
 NO_PRODUCER = (-1, -1, -1)
 

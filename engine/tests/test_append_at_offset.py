@@ -42,7 +42,8 @@ from engine.logs.segments.roll_policy import SEGMENT_OFFSETS_MAX
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import (
+from testkit.kept_batches import kept
+from testkit.logs import (
     NOW_MS,
     ORDERS,
     SlowSyncs,
@@ -59,29 +60,6 @@ from engine.tests.helpers import (
 )
 
 COMPACTED = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), requires_keys=True)
-
-
-def kept(
-    base_offset: int,
-    *values: bytes,
-    last_delta: int | None = None,
-    attributes: int = 0,
-    times_ms: tuple[int, int] = (NOW_MS, NOW_MS),
-    producer: tuple[int, int, int] = (-1, -1, -1),
-) -> bytearray:
-    """A batch of these values from `base_offset` on; without values it has no record, and is not compressed."""
-    attributes = attributes if values else 0
-    body = bytes(batch(*values)[61:]) if values else b""
-    return seal_batch(
-        compress(Codec(attributes & 7), body) if values and attributes & 7 in set(Codec) else body,
-        record_count=len(values),
-        base_offset=base_offset,
-        leader_epoch=77,
-        attributes=attributes,
-        timestamps_ms=times_ms if values else (-1, -1),
-        producer=producer,
-        last_offset_delta=last_delta,
-    )
 
 
 async def keep(store: SegmentStore, *batches: bytes | bytearray, end_offset: int | None = None) -> LogEdges:

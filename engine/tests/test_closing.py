@@ -15,7 +15,7 @@ from engine.log_config import LogConfig
 from engine.log_dirs.layout import CLEAN_SHUTDOWN
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem, SimulatedPool
-from engine.tests.helpers import append, batch, options, running
+from testkit.logs import append, batch, options, running
 
 ON_A, ON_B = (TopicIdPartition(bytes(16), "payments", number) for number in (0, 1))
 WORKERS_OF_A = DiskWorkers.of(0, options().reader_workers)

@@ -9,7 +9,7 @@ from engine.errors import StorageError, UnknownPartition
 from engine.log_config import LogConfig
 from engine.partitions.tests.test_idempotence import send
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, options, running
+from testkit.logs import NOW_MS, ORDERS, append, open_orders, options, running
 
 
 async def test_log_dirs_with_the_sizes_of_their_partitions_and_their_space() -> None:

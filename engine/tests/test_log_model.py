@@ -25,8 +25,12 @@ from engine.log_dirs.local_starts import move_local_start
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.fake_tier import FakeTier
-from engine.tests.helpers import (
+from engine.tests.index_checks import check_index_equals_walk
+from engine.tests.log_model import Model, Send, key_of
+from engine.tests.stepwise import Stepwise
+from engine.upkeep.retention_task import RetentionOptions, RetentionTask
+from testkit.fake_tier import FakeTier
+from testkit.logs import (
     NO_JOURNAL,
     NOW_MS,
     ORDERS,
@@ -38,10 +42,6 @@ from engine.tests.helpers import (
     read,
     running,
 )
-from engine.tests.index_checks import check_index_equals_walk
-from engine.tests.log_model import Model, Send, key_of
-from engine.tests.stepwise import Stepwise
-from engine.upkeep.retention_task import RetentionOptions, RetentionTask
 
 EXAMPLES = int(os.environ.get("KAFKAWIRE_LOG_MODEL_EXAMPLES", "50"))
 EVERYTHING = Isolation.READ_UNCOMMITTED

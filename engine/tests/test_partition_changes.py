@@ -9,11 +9,11 @@ from engine.errors import NotLeaderOrFollower, StorageError
 from engine.files.disk import DiskWorkers
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
-from engine.partitions.tests.test_follower import others
 from engine.replication.exchange import FollowerFetch
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem, SimulatedPool
-from engine.tests.helpers import ORDERS, append, batch, options, running
+from testkit.logs import ORDERS, append, batch, options, running
+from testkit.replicas import others
 
 CONFIG = LogConfig()
 WORKERS_OF_A = DiskWorkers.of(0, options().reader_workers)

@@ -12,7 +12,7 @@ from engine.log_config import FlushPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import ORDERS, append, batch, open_orders, read_all, running
+from testkit.logs import ORDERS, append, batch, open_orders, read_all, running
 
 CONFIG = LogConfig(segment_size_bytes=400)
 COUNT = 9

@@ -27,7 +27,8 @@ from engine.log_config import LogConfig
 from engine.logs.segments.segment import segment_name
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
-from engine.tests.helpers import (
+from engine.upkeep.retention_task import SPACE_CHECK_INTERVAL_S, RetentionOptions
+from testkit.logs import (
     NO_JOURNAL,
     ORDERS,
     HeldPool,
@@ -40,7 +41,6 @@ from engine.tests.helpers import (
     read_all,
     running,
 )
-from engine.upkeep.retention_task import SPACE_CHECK_INTERVAL_S, RetentionOptions
 
 T = TypeVar("T")
 

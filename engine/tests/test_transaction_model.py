@@ -28,7 +28,8 @@ from engine.offline.transactions import transactions_of
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import (
+from engine.tests.stepwise import Stepwise
+from testkit.logs import (
     NO_JOURNAL,
     NOW_MS,
     ORDERS,
@@ -40,7 +41,6 @@ from engine.tests.helpers import (
     read_committed,
     running,
 )
-from engine.tests.stepwise import Stepwise
 
 EXAMPLES = int(os.environ.get("KAFKAWIRE_LOG_MODEL_EXAMPLES", "40"))
 COMMITTED = Isolation.READ_COMMITTED

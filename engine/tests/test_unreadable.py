@@ -15,9 +15,9 @@ from engine.logs.log import Log
 from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import append, batch, open_orders, options, read, read_all, running
 from engine.tests.test_store import refused
 from engine.upkeep.sealing import SealingOptions
+from testkit.logs import append, batch, open_orders, options, read, read_all, running
 
 OTHER = TopicIdPartition(bytes(16), "payments", 0)
 ROLLING = LogConfig(segment_size_bytes=3 * len(batch(b"x")))

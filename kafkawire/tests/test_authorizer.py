@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kafkawire.http.tests.asgi import get_response
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.requests.context import Operation, ResourceType
 from kafkawire.server.loop_watch import LoopWatch
 from kafkawire.testing import open_broker
+from testkit.asgi import get_response
 
 
 async def test_requests_of_kafka_and_of_http_ask_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

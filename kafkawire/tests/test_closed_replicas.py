@@ -12,7 +12,6 @@ from coordinator.api import NO_LEADER, ElectionType
 from engine.errors import EngineError, LogsContradict, StorageError
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from kafkawire.config.tests.test_enforced import metadata
-from kafkawire.http.tests.asgi import get_response
 from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kafkawire.server.loop_watch import LoopWatch
 from kafkawire.testing import MemoryCluster, open_cluster
@@ -43,6 +42,7 @@ from kafkawire.tests.test_repudiation import (
     led,
     stays_without_leader,
 )
+from testkit.asgi import get_response
 
 LONG_S = 100.0
 KEPT = {"retention_ms": "-1"}  # the records of these tests are old

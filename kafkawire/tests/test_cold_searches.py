@@ -11,11 +11,11 @@ from starlette.applications import Starlette
 
 from kafkawire.http.queries import ReadableTopics
 from kafkawire.http.record_search import RecordSearch
-from kafkawire.http.tests.asgi import get_response
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.requests.context import allow_all
 from kafkawire.testing import EPOCH_MS, MemoryDeps
-from kafkawire.tests.cold_world import COLD, VALUE_BYTES, WARM, Cold, cold_broker
+from testkit.asgi import get_response
+from testkit.cold_broker import COLD, VALUE_BYTES, WARM, Cold, cold_broker
 from tiering.stores.memory import HEALTHY, Fault
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)

@@ -6,13 +6,13 @@ import pytest
 import trio
 
 from engine.batches.batch import Record
-from engine.tests import helpers
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.test_cluster import BROKERS
 from kafkawire.tests.test_replicated_tier import delete_below
 from kafkawire.tests.test_replication import acknowledged, create, in_sync, kill, log_bytes, produce, replica, state
 from kafkawire.tests.test_repudiation import led
+from testkit import logs
 
 SETTINGS = {"log_cleaner_backoff_ms": "1000"}
 CLEANED_AFTER_S = 40.0
@@ -38,7 +38,7 @@ async def put(cluster: MemoryCluster, value: bytes, *keys: int) -> None:
 
 def values_of(cluster: MemoryCluster, broker_id: int, key: int) -> list[bytes]:
     """The first bytes of the values that a broker's log has under a key."""
-    found = helpers.batches_in(log_bytes(cluster, broker_id))
+    found = logs.batches_in(log_bytes(cluster, broker_id))
     return [(one.value or b"")[:1] for _, records in found for one in records if one.key == b"%d" % key]
 
 

@@ -11,12 +11,12 @@ from coordinator.api import ConfigChange, ConfigOperation
 from engine.api import TopicIdPartition
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.testing import MemoryCluster, open_cluster
-from kafkawire.tests.cold_world import SETTINGS, VALUE_BYTES, is_segment
 from kafkawire.tests.test_cluster import BROKERS, call, leaders, settled, until
 from kafkawire.tests.test_cluster import create as create_of_all
 from kafkawire.tests.test_cluster_admin import create, move, moved
 from kafkawire.tests.test_replication import TOPIC, acknowledged, fetch, in_sync, kill, log_bytes, replica
 from kafkawire.tests.test_repudiation import led
+from testkit.cold_broker import SETTINGS, VALUE_BYTES, is_segment
 from tiering.stores.memory import Fault, Operation
 
 if TYPE_CHECKING:

@@ -13,8 +13,6 @@ from coordinator.controller.probes import INTERVAL_S
 from engine.api import TopicIdPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import StorageError
-from engine.tests import helpers
-from engine.tests.helpers import batches_in
 from kafkawire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -30,6 +28,8 @@ from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.test_cluster import BROKERS, call, leaders, settled, until
 from kafkawire.tests.test_cluster import create as create_topic
 from kafkawire.tests.test_cluster import produce as produce_to
+from testkit import logs
+from testkit.logs import batches_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,7 +117,7 @@ def replica(cluster: MemoryCluster, broker_id: int) -> Partition:
 
 def log_bytes(cluster: MemoryCluster, broker_id: int) -> bytes:
     """All bytes of the broker's log."""
-    return helpers.log_bytes(cluster.deps_of(broker_id).filesystem, replica(cluster, broker_id).log)
+    return logs.log_bytes(cluster.deps_of(broker_id).filesystem, replica(cluster, broker_id).log)
 
 
 async def kill(cluster: MemoryCluster, *broker_ids: int) -> None:

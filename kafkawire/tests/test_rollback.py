@@ -12,7 +12,6 @@ from coordinator.metadata.history import History, HistoryPosition
 from coordinator.transfer.rollback import accept, next_history, read_store
 from engine.log_dirs.layout import is_partition_name
 from engine.log_dirs.stray_files import find_strays
-from engine.tests.helpers import batches_in
 from kafkawire.adapters.followed_change import INTERVAL_S, NAME, decode, encode, last_followed
 from kafkawire.broker import StartError
 from kafkawire.testing import MemoryCluster, MemoryDeps, open_broker, open_cluster
@@ -30,6 +29,7 @@ from kafkawire.tests.test_replication import (
     until_gone,
 )
 from kafkawire.tests.test_repudiation import led
+from testkit.logs import batches_in
 
 PATIENCE_S = 20.0
 RETENTION_MS = 300_000  # of strays; the strays of an accepted rollback stay beyond it

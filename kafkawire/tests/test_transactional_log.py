@@ -17,13 +17,13 @@ from kafkawire.client.partitions import TopicPartition as ClientPartition
 from kafkawire.client.tests.test_against_broker import cluster_of
 from kafkawire.http.queries import ReadableTopics
 from kafkawire.http.record_search import RecordSearch
-from kafkawire.http.tests.asgi import get_response
 from kafkawire.messages import describe_producers, list_offsets
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.requests.context import allow_all
 from kafkawire.testing import EPOCH_MS, open_broker
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import Broker, open_handlers
+from testkit.asgi import get_response
 
 ABORTING, COMMITTING = 7, 8
 END, STABLE_END = 7, 5

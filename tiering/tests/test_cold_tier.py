@@ -15,10 +15,11 @@ from engine.api import FileRange, Isolation, Marker, Outcome
 from engine.batches.batch import Record, build_batch
 from engine.errors import CorruptMessage, NotLoaded, StorageError, TierUnreachable
 from engine.index.rows import partition_key
-from engine.log_dirs.tests.test_local_starts import everything_of
 from engine.logs.segments import segment, sparse_index
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, bytes_of, read_committed
+from testkit.cold_logs import everything_of
+from testkit.logs import NOW_MS, bytes_of, read_committed
+from testkit.tiered_logs import Tiered, copy_all
 from tiering.manifest.manifest_log import Change
 from tiering.names import Place
 from tiering.object_store import Content, StoreUnavailable
@@ -29,7 +30,6 @@ from tiering.read.cold_tier import ColdTier
 from tiering.statistics import TopicCounters
 from tiering.stores.memory import HEALTHY, Fault, Operation
 from tiering.stores.tests.test_directory import Inline
-from tiering.tests.test_partition_tier import Tiered, copy_all
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

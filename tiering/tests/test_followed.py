@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from engine.errors import CorruptMessage, EngineError
 from engine.log_config import LogConfig
-from engine.tests.helpers import ORDERS
 from engine.tier import SegmentFacts
+from testkit.logs import ORDERS
 from tiering.errors import OtherVersion
 from tiering.manifest.manifest import Manifest, Page, SegmentEntry
 from tiering.manifest.manifest_log import ManifestLog

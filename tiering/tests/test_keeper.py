@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from engine.log_dirs.tests.test_local_starts import ROLLING, Broker
-from engine.tests.helpers import NOW_MS, ORDERS
 from engine.tier import CopyLag
 from engine.upkeep.retention_task import RetentionOptions, RetentionTask
+from testkit.cold_logs import ROLLING, Broker
+from testkit.logs import NOW_MS, ORDERS
+from testkit.tiered_logs import now_ms
 from tiering import names
 from tiering.manifest import manifest_log
 from tiering.manifest.manifest import Fence
 from tiering.names import Place
 from tiering.object_store import Content
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
-from tiering.tests.test_manifest_log import log_of, now_ms, write
+from tiering.tests.test_manifest_log import log_of, write
 from tiering.upload import uploader
 from tiering.upload.uploader import Identity, Uploader, UploaderDeps, UploaderOptions
 

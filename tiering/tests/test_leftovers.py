@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from testkit.tiered_logs import Tiered, copy_all, now_ms
 from tiering.errors import TierDamaged
 from tiering.gc import LEFT_AFTER_MS, Leftover, delete_leftovers, leftovers
 from tiering.inventory.audit import Audited, audit
@@ -14,8 +15,6 @@ from tiering.manifest.manifest import Page
 from tiering.names import Place
 from tiering.object_store import Content
 from tiering.stores.memory import MemoryStore, Operation
-from tiering.tests.test_manifest_log import now_ms
-from tiering.tests.test_partition_tier import Tiered, copy_all
 from tiering.tests.test_topic_deletion import delete
 
 if TYPE_CHECKING:

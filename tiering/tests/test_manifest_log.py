@@ -12,6 +12,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testkit.tiered_logs import now_ms
 from tiering.errors import Fenced, TierDamaged
 from tiering.manifest import manifest_log
 from tiering.manifest.manifest import Fence, Manifest, begin_copy, end_copy, is_below_start, shed
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 PLACE = Place("", "cluster", bytes(16), 0)
 DAY_S = KEPT_MS / 1000
-
-
-def now_ms() -> int:
-    return int(trio.current_time() * 1000)
 
 
 def log_of(store: MemoryStore, epoch: int = 0, incarnation: str = "", generation: int = 0) -> ManifestLog:

@@ -9,9 +9,9 @@ from crc32c import crc32c
 
 from engine.api import NO_TIMESTAMP_MS
 from engine.tier import INDEX_ROW, CopiedSegment, SegmentFacts
+from testkit.object_store_suite import Bytes
 from tiering.errors import OtherVersion, TierDamaged
 from tiering.segment_object import TAIL_SIZE_BYTES, make_object, read_tail, read_trailer
-from tiering.stores.tests.conformance import Bytes
 
 if TYPE_CHECKING:
     from engine.files.filesystem import File

@@ -7,6 +7,7 @@ import itertools
 import pytest
 import trio
 
+from testkit.tiered_logs import Tiered, copy_all, now_ms, stopping_at
 from tiering import names
 from tiering.errors import Fenced
 from tiering.manifest import manifest_log
@@ -14,8 +15,6 @@ from tiering.manifest.manifest import Manifest
 from tiering.manifest.manifest_log import Change
 from tiering.object_store import Content, StoreError
 from tiering.stores.memory import HEALTHY, Fault
-from tiering.tests.test_manifest_log import now_ms
-from tiering.tests.test_partition_tier import Tiered, copy_all, stopping_at
 from tiering.topic_deletion import delete_partition
 
 NONCES = itertools.count()

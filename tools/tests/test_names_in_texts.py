@@ -33,7 +33,7 @@ def wrong_names(path: Path) -> list[str]:
     return [f"{path.relative_to(ROOT)}: {name}" for name in found if not is_there(name)]
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "compat_tests", "benchmarks", "tools"])
+@pytest.mark.parametrize("package", [*PACKAGES, "compat_tests", "benchmarks", "testkit", "tools"])
 def test_names_in_backticks_exist(package: str) -> None:
     files = [path for path in (ROOT / package).rglob("*.py") if path.name != "test_rename.py"]
     assert [name for path in files for name in wrong_names(path)] == []

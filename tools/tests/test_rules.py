@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-CODE = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors", "compat_tests", "benchmarks", "tools")
+CODE = (
+    "kafkawire",
+    "engine",
+    "coordinator",
+    "tiering",
+    "spark_connectors",
+    "compat_tests",
+    "benchmarks",
+    "testkit",
+    "tools",
+)
 MUTANTS = frozenset(mutants())
 CITED = re.compile(r"RULES ((?:[A-Z]\d+(?:, | and )?)+)")
 RULE = re.compile(r"[A-Z]\d+")

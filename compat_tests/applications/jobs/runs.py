@@ -23,13 +23,13 @@ from compat_tests.applications.spark.queries import FIRST_MS
 from compat_tests.clients.confluent.clients import flush, producer
 from compat_tests.harness.apache_kafka import QUICK_JVM
 from spark_connectors.jobs.__main__ import main
-from spark_connectors.jobs.tables.tests.lakes import CATALOG
+from testkit.lakes import CATALOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from compat_tests.harness.broker import Broker
-    from spark_connectors.jobs.tables.tests.lakes import Lake
+    from testkit.lakes import Lake
 
 DONE_WITHIN_S = 120.0
 JOBS = ("-m", "spark_connectors.jobs")

@@ -34,7 +34,7 @@ from compat_tests.features.tiering.brokers import TieredKafkawire
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.requirements import need_pyspark
 from spark_connectors.jobs.table_rows import RawForm
-from spark_connectors.jobs.tables.tests.lakes import KINDS, Lake, lake_of
+from testkit.lakes import KINDS, Lake, lake_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ import pytest
 from compat_tests.applications.jobs.runs import STOPPED, run, table_words
 from compat_tests.clients.confluent.clients import create_topic, flush, producer
 from compat_tests.faults.campaign import SEED
-from engine.tests.ledger import note_for_ledger
-from spark_connectors.jobs.tables.tests.lakes import KINDS, Lake, lake_of
+from testkit.lakes import KINDS, Lake, lake_of
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

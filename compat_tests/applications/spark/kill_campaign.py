@@ -22,9 +22,9 @@ from compat_tests.faults.faulty_proxy import FaultyProxy
 from compat_tests.features.transactions.readers import messages_of, undecided
 from compat_tests.harness.apache_kafka import QUICK_JVM
 from compat_tests.harness.processes import is_running, kill
-from engine.tests.ledger import note_for_ledger
 from spark_connectors.wire.messages.init_producer_id import INIT_PRODUCER_ID
 from spark_connectors.wire.messages.offset_fetch import OFFSET_FETCH
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

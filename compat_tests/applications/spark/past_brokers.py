@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from compat_tests.applications.spark.churn import KEPT, SHED, TIERED, Churn, broker_of
 from compat_tests.applications.spark.queries import OURS, STOCK, run_to_end, sealed_files
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

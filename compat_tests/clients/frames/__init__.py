@@ -1,1 +1,1 @@
-"""Recorded requests of clients; unit tests read them from `kafkawire/requests/tests/frames`."""
+"""Recorded requests of clients; unit tests read them from `testkit/frames`."""

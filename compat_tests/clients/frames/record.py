@@ -6,7 +6,7 @@
 
 Each client gets a broker of its own behind a `Proxy`, topics of one, three and twelve partitions, and its sessions of
 `compat_tests.clients.frames.sessions` to play. Its requests take the place of those in
-`kafkawire/requests/tests/frames`.
+`testkit/frames`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compat_tests.clients.frames.proxy import Proxy
 from compat_tests.clients.frames.sessions import SESSIONS, TOPICS
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.versions import client
-from kafkawire.requests.tests.recorded import keep
+from testkit.recorded_requests import keep
 
 
 def record(name: str) -> None:

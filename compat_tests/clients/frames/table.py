@@ -7,7 +7,7 @@ from typing import Any
 
 from kafkawire.handlers import API_TABLE
 from kafkawire.requests.headers import decode_request_header
-from kafkawire.requests.tests.recorded import recorded
+from testkit.recorded_requests import recorded
 
 _ROWS = {"produce": "topic_data", "fetch": "topics", "offset_commit": "topics"}
 _PARTITIONS = {"produce": "partition_data"}

@@ -9,9 +9,9 @@ import trio
 from compat_tests.clients.java.commands import TOOLS
 from compat_tests.harness.tools import java_tool
 from engine.api import Outcome
-from engine.partitions.tests.test_transactions import DIRECTORY, SMALL, append, end, opened
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import running
+from testkit.logs import running
+from testkit.transactional_logs import DIRECTORY, SMALL, append, end, opened
 
 if TYPE_CHECKING:
     from pathlib import Path

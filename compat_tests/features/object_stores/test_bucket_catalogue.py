@@ -16,8 +16,8 @@ from spark_connectors.segments.bucket_catalogue import BucketCatalogue, Topic
 from spark_connectors.segments.object_trailer import Trailer, read_aborted, read_trailer
 from spark_connectors.segments.sealed import CatalogueUnavailable
 from spark_connectors.segments.stores import ObjectGone, Store, StoreUnavailable
-from spark_connectors.segments.tests.bucket_world import CLUSTER, EVERYTHING, PLACE, TOPIC_ID, Tier, everything
 from spark_connectors.wire import TopicPartition
+from testkit.bucket_broker import CLUSTER, EVERYTHING, PLACE, TOPIC_ID, Tier, everything
 from tiering.manifest import manifest_log
 from tiering.topic_deletion import delete_partition
 

@@ -15,6 +15,7 @@ from compat_tests.features.object_stores.clients import store_at
 from compat_tests.features.object_stores.scripted import Reply, Request, ScriptedServer, error, reply
 from compat_tests.harness.s3_server import SECRET_KEY, S3Server, s3_server
 from engine.api import FileRange
+from testkit.object_store_suite import Bytes, Conformance
 from tiering.object_store import (
     Content,
     ContentUnreadable,
@@ -25,7 +26,6 @@ from tiering.object_store import (
     StoreUnavailable,
 )
 from tiering.stores import s3
-from tiering.stores.tests.conformance import Bytes, Conformance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

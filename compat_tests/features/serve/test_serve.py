@@ -19,7 +19,7 @@ from compat_tests.harness.broker import READY_TIMEOUT_S, BrokerFailedError, free
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
 from compat_tests.harness.tools import running
 from compat_tests.harness.wire import WireConnection, fetch_frame
-from kafkawire.config.tests.test_broker_config import COMBINED_FILE
+from testkit.broker_files import COMBINED_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path

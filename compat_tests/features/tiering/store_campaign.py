@@ -17,7 +17,7 @@ from compat_tests.faults.writers import ConfluentWriter
 from compat_tests.features.tiering.cold_reader import ColdReader
 from compat_tests.features.tiering.kill_plan import STEPS, new_kill
 from compat_tests.features.tiering.reading_back import examined, read_back, segment_files
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from compat_tests.features.object_stores.faulty_store import FaultyStore

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.features.tiering.bucket import examine
+from testkit.tiered_logs import Tiered, copy_all
 from tiering.object_store import StoreUnavailable
 from tiering.stores.memory import HEALTHY, Fault, Operation
-from tiering.tests.test_partition_tier import Tiered, copy_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from compat_tests.features.tiering.reading_back import examined, read_back, segm
 from compat_tests.features.tiering.tiers import QUICK, in_bucket
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.s3_server import s3_server
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path

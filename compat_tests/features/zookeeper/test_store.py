@@ -29,8 +29,8 @@ from coordinator.metadata_store.store import (
 )
 from coordinator.metadata_store.zookeeper import ZooKeeperSettings, ZooKeeperStore, open_zookeeper
 from coordinator.metadata_store.zookeeper_session import IN_FLIGHT_MAX, ReadMany
-from coordinator.tests.store_suite import SharedStoreSuite, woken
 from engine.files.io_workers import SWITCH_INTERVAL_S
+from testkit.metadata_store_suite import SharedStoreSuite, woken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -10,7 +10,7 @@ from engine.batches.record_checks import ERRORS_MAX, VALIDATED_AT_ONCE_MAX
 from engine.errors import CorruptMessage, EngineError, InvalidRecord, RecordsRefused
 from engine.log_config import CompressionType, LogConfig
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import keyed_batch, open_orders, records_in, running
+from testkit.logs import keyed_batch, open_orders, records_in, running
 
 KEYED = LogConfig(requires_keys=True)
 MANY = VALIDATED_AT_ONCE_MAX + 1

@@ -14,7 +14,7 @@ from engine.logs.recovery.checkpoints import key_of, read_checkpoint
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import running
+from testkit.logs import running
 
 PARTITIONS = [TopicIdPartition(bytes(15) + bytes([number]), f"compacted-{number}", 0) for number in range(1, 6)]
 

@@ -15,17 +15,7 @@ from engine.log_config import FlushPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
-from engine.tests.helpers import (
-    NO_JOURNAL,
-    HeldPool,
-    SlowSyncs,
-    append,
-    batch,
-    keyed_batch,
-    open_orders,
-    options,
-    running,
-)
+from testkit.logs import NO_JOURNAL, HeldPool, SlowSyncs, append, batch, keyed_batch, open_orders, options, running
 
 APPENDS = 200
 ASYNC = LogConfig(flush_policy=FlushPolicy.ASYNC)

@@ -26,7 +26,7 @@ from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.testing.simulated_loss import Operation
-from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
+from testkit.logs import ORDERS, append, batch, open_orders, options, read_all, running
 
 SLOT = "/data/journal/0.journal"
 BIG = TopicIdPartition(bytes(16), "big", 0)

@@ -19,7 +19,7 @@ from engine.api import PartitionLog, TopicIdPartition
 from engine.log_config import FlushPolicy, LogConfig
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import HeldPool, batch, options, read_all, running
+from testkit.logs import HeldPool, batch, options, read_all, running
 
 PARTITIONS = 4  # the last is of an async topic, and made durable every third batch
 SYNC = LogConfig(segment_size_bytes=500)

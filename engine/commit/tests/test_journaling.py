@@ -7,7 +7,7 @@ from engine.commit.journaling import journal_entries
 from engine.logs.segments.chunk import Chunk
 from engine.partitions.partition import Partition
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, open_orders, running
+from testkit.logs import NOW_MS, open_orders, running
 
 ID = b"slot-id."
 

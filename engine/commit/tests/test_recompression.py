@@ -25,9 +25,9 @@ from engine.errors import (
 )
 from engine.log_config import CompressionType, LogConfig, TimestampType
 from engine.partitions.partition import Partition
-from engine.partitions.tests.test_follower import others
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import (
+from engine.waiting_reads import EventClock
+from testkit.logs import (
     NOW_MS,
     ORDERS,
     HeldWorkers,
@@ -41,7 +41,7 @@ from engine.tests.helpers import (
     read_all,
     running,
 )
-from engine.waiting_reads import EventClock
+from testkit.replicas import others
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from engine.partitions.partition import Partition
 from engine.stats import CleanerStats
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import (
+from testkit.logs import (
     NOW_MS,
     ORDERS,
     bytes_of,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from engine.compaction.cleaning_plan import groups, work_on
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.logs.segments.segment import Segment
-from engine.tests.helpers import NOW_MS
+from testkit.logs import NOW_MS
 
 COMPACT = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), segment_size_bytes=100)
 

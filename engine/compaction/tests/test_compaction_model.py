@@ -27,7 +27,8 @@ from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import (
+from engine.tests.stepwise import Stepwise
+from testkit.logs import (
     NO_JOURNAL,
     NOW_MS,
     Dead,
@@ -39,7 +40,6 @@ from engine.tests.helpers import (
     records_in,
     running,
 )
-from engine.tests.stepwise import Stepwise
 
 EXAMPLES = int(os.environ.get("KAFKAWIRE_LOG_MODEL_EXAMPLES", "25"))
 EVERYTHING = Isolation.READ_UNCOMMITTED

@@ -25,7 +25,7 @@ from engine.replication.exchange import LeaderReply
 from engine.replication.fetch_state import Append, Restart
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, ORDERS, bytes_of, keyed_batch, running
+from testkit.logs import NOW_MS, ORDERS, bytes_of, keyed_batch, running
 
 LAZY = dataclasses.replace(COMPACT, min_cleanable_dirty_ratio=1.0)
 DELETE = dataclasses.replace(COMPACT, cleanup_policy=frozenset({CleanupPolicy.DELETE}))

@@ -18,7 +18,7 @@ from engine.batches.codecs import decompress
 from engine.batches.keyed import keys_of, records_of_batch
 from engine.compaction.rules import ENTRY_SIZE_BYTES, KEY_MAX_BYTES, NewestOffsets, Rules
 from engine.errors import CorruptMessage
-from engine.tests.helpers import NOW_MS, keyed_batch
+from testkit.logs import NOW_MS, keyed_batch
 
 RETENTION_MS = 1000
 FAR = 1 << 40

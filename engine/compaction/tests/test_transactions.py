@@ -5,7 +5,7 @@ from engine.batches.batch import TRANSACTIONAL_BIT, BatchHeader, Record, build_b
 from engine.batches.markers import build_marker, parse_marker
 from engine.compaction.rules import NewestOffsets, Rules
 from engine.compaction.transactions import PassedTransactions
-from engine.tests.helpers import NOW_MS
+from testkit.logs import NOW_MS
 
 RETENTION_MS = 1000
 FAR = 1 << 40

@@ -19,17 +19,7 @@ from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem, SimulatedPool
-from engine.tests.helpers import (
-    NO_JOURNAL,
-    ORDERS,
-    HeldWorkers,
-    SlowSyncs,
-    append,
-    batch,
-    open_orders,
-    options,
-    running,
-)
+from testkit.logs import NO_JOURNAL, ORDERS, HeldWorkers, SlowSyncs, append, batch, open_orders, options, running
 
 LOG_FILE = f"/data/orders-0/{segment_name(0)}"
 FIRST, SECOND = DiskWorkers.of(0, 1), DiskWorkers.of(1, 1)

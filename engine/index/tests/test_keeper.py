@@ -29,8 +29,8 @@ from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.segments.position import LogPosition
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.testing.simulated_index import SimulatedIndexStore
-from engine.tests.helpers import ORDERS, append, fates, open_orders, read_all, running
 from engine.tests.index_checks import KEY, check_index_equals_walk, stored
+from testkit.logs import ORDERS, append, fates, open_orders, read_all, running
 
 ROLLING = LogConfig(segment_size_bytes=40_000)
 BATCHES = "/data/index/batches"

@@ -9,7 +9,7 @@ from engine.errors import StorageError
 from engine.files.filesystem import replace_small
 from engine.log_config import LogConfig
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import append, fates, open_orders, options, running
+from testkit.logs import append, fates, open_orders, options, running
 
 EMPTY = TopicIdPartition(bytes([5] * 16), "empty", 0)
 

@@ -18,7 +18,6 @@ from engine.index import stored_index
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start, note_tiered
 from engine.log_dirs.log_starts import roll
-from engine.log_dirs.tests.test_local_starts import COUNT, DIRECTORY, ROLLING, Broker, everything_of, lived
 from engine.logs.producers.snapshot import snapshot_offsets
 from engine.logs.recovery.checkpoints import PartitionKey
 from engine.logs.segments.segment import segment_name
@@ -26,8 +25,9 @@ from engine.offline.repair import repair
 from engine.partitions.partition import Partition
 from engine.reading.reader import LogReader
 from engine.testing.simulated_disk import Fault
-from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, read, read_all, running
 from engine.upkeep.retention_task import DROPPED_TOGETHER_MAX, RetentionOptions, RetentionTask
+from testkit.cold_logs import COUNT, DIRECTORY, ROLLING, Broker, everything_of, lived
+from testkit.logs import NOW_MS, ORDERS, append, open_orders, read, read_all, running
 
 T = TypeVar("T")
 

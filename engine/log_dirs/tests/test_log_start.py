@@ -11,7 +11,7 @@ from engine.errors import OffsetOutOfRange, StorageError
 from engine.files.disk import DiskWorkers
 from engine.log_config import FlushPolicy, LogConfig
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import (
+from testkit.logs import (
     MAX_BYTES,
     NO_JOURNAL,
     NOW_MS,

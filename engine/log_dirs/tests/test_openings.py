@@ -11,7 +11,7 @@ from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import append, options, running
+from testkit.logs import append, options, running
 
 MANY = [TopicIdPartition(bytes(range(16)), "many", number) for number in range(5)]
 

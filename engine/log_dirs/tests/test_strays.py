@@ -32,7 +32,7 @@ from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.testing.simulated_loss import Operation
-from engine.tests.helpers import NOW_MS, ORDERS, append, fates, open_orders, options, read_all, running
+from testkit.logs import NOW_MS, ORDERS, append, fates, open_orders, options, read_all, running
 
 KEY = key_of(ORDERS)
 OTHER = TopicIdPartition(bytes([7] * 16), "other", 0)

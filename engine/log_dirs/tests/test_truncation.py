@@ -28,7 +28,7 @@ from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import (
+from testkit.logs import (
     MAX_BYTES,
     NOW_MS,
     ORDERS,

@@ -5,7 +5,7 @@ import pytest
 from engine.api import EpochEnd, PartitionLog
 from engine.logs.recovery.epochs import UNDEFINED, EpochHistory, EpochStart
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import append, open_orders, running
+from testkit.logs import append, open_orders, running
 
 
 def history(*starts: tuple[int, int]) -> EpochHistory:

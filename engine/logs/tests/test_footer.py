@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from engine.batches.batch import parse_header
 from engine.errors import StorageError
 from engine.logs.segments.footer import Footer, FooterDamaged, Tally, decode, encode, footer_name
-from engine.tests.helpers import NOW_MS, ORDERS, batch
+from testkit.logs import NOW_MS, ORDERS, batch
 
 numbers = st.integers(-1, 2**63 - 1)
 footers = st.builds(

@@ -8,7 +8,7 @@ from engine.files.filesystem import File
 from engine.logs.recovery.epochs import EpochStart
 from engine.logs.recovery.loading import FIRST_BATCH_ONLY, READ_AHEAD_BYTES, WINDOW_BYTES, Part, check, go_on, load
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import batch
+from testkit.logs import batch
 
 PATH = "/data/00000000000000000000.log"
 

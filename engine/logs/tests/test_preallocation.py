@@ -7,7 +7,7 @@ import pytest
 
 from engine.log_config import LogConfig
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
+from testkit.logs import ORDERS, append, batch, open_orders, options, read_all, running
 
 CONFIG = LogConfig(segment_size_bytes=400, preallocate=True)
 

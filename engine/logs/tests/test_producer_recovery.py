@@ -19,10 +19,10 @@ from engine.logs.producers.snapshot import read_snapshot, snapshot_name
 from engine.logs.producers.state import Producer
 from engine.logs.producers.walk import produced
 from engine.partitions.partition import Partition
-from engine.partitions.tests.test_follower import following, marker_at, others, stamped
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, ORDERS, open_orders, running
+from testkit.logs import NOW_MS, ORDERS, open_orders, running
+from testkit.replicas import following, marker_at, others, stamped
 
 DIRECTORY = "/data/orders-0"
 ROLLING = LogConfig(segment_size_bytes=400)

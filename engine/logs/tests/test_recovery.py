@@ -14,7 +14,7 @@ from engine.log_config import LogConfig
 from engine.logs.recovery.checkpoints import PartitionCheckpoint
 from engine.logs.recovery.recovery import LastKnown, open_log
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import append, batch, open_orders, read, read_all, running
+from testkit.logs import append, batch, open_orders, read, read_all, running
 
 LOG_FILE = "/data/orders-0/00000000000000000000.log"
 ROLLING = LogConfig(segment_size_bytes=400)

@@ -6,7 +6,7 @@ from engine.api import PartitionLog
 from engine.batches.batch import NO_TIMESTAMP_MS, Record, build_batch
 from engine.log_config import LogConfig
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, open_orders, running
+from testkit.logs import NOW_MS, open_orders, running
 
 HOUR_MS = 3_600_000
 

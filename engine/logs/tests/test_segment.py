@@ -5,7 +5,7 @@ import pytest
 from engine.errors import NotLoaded
 from engine.logs.segments.segment import MARKS_MAX, Located, Segment, find_batch
 from engine.logs.segments.sparse_index import START
-from engine.tests.helpers import batch
+from testkit.logs import batch
 
 
 class CountingReads:

@@ -15,8 +15,8 @@ from engine.offline.inspection import held, partitions, segment_files, verify
 from engine.offline.repair import RepairReport, repair
 from engine.partitions.partition import Partition
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import ORDERS, append, open_orders, read_all, running
 from engine.upkeep.tests.test_sealing import DIRECTORY, ROLLING, bases, check_footers, filled
+from testkit.logs import ORDERS, append, open_orders, read_all, running
 
 
 async def damaged_log(*, is_clean: bool = True) -> tuple[SimulatedFileSystem, dict[int, bytes | None]]:

@@ -21,14 +21,14 @@ from engine.log_config import LogConfig
 from engine.partitions.confirmed_reads import RECENT_MS
 from engine.partitions.partition import Partition
 from engine.partitions.suspension import take_role
-from engine.partitions.tests.test_follower import others
 from engine.partitions.tests.test_joining import Asked, outcome_of, send
 from engine.replica_log import SessionFetch
 from engine.roles import ReplicaSet
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, ORDERS, batch, running
 from engine.waiting_reads import AsOf, ConfirmationInputs, EventClock, WaitingReads
+from testkit.logs import NOW_MS, ORDERS, batch, running
+from testkit.replicas import others
 
 
 class Clock:

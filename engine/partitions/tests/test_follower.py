@@ -8,8 +8,7 @@ import trio
 import trio.testing
 
 from engine.api import AbortedTransaction, Following, Isolation, Leadership, Marker, Outcome
-from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch, parse_header, stamp
-from engine.batches.markers import build_marker
+from engine.batches.batch import TRANSACTIONAL_BIT, parse_header, stamp
 from engine.commit.commit_log import CommitLog
 from engine.compaction_horizon import Compacted
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
@@ -20,11 +19,9 @@ from engine.logs.recovery.epochs import EpochHistory, EpochStart
 from engine.logs.recovery.recovery import LastKnown
 from engine.partitions.opening import Opening, opening_of
 from engine.partitions.partition import Partition
-from engine.roles import CommittedIsr, ReplicaSet
-from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import (
-    NOW_MS,
+from testkit.kept_batches import kept
+from testkit.logs import (
     ORDERS,
     append,
     batch,
@@ -36,36 +33,7 @@ from engine.tests.helpers import (
     read_all,
     running,
 )
-from engine.tests.test_append_at_offset import kept
-
-SMALL = LogConfig(segment_size_bytes=400)
-NO_PRODUCER = -1, -1, -1
-
-
-def stamped(
-    offset: int, epoch: int, *values: bytes, attributes: int = 0, producer: tuple[int, int, int] = NO_PRODUCER
-) -> bytes:
-    records = [Record(b"k", value, NOW_MS + offset) for value in values]
-    made = build_batch(records, attributes=attributes, producer=producer)
-    stamp(memoryview(made), offset, epoch)
-    return bytes(made)
-
-
-def others(me: int, *in_sync: int, replicas: tuple[int, ...] = (), min_isr: int = 1, version: int = 1) -> ReplicaSet:
-    """Replicas of a partition that `me` leads. `in_sync`, `replicas`: other brokers in the ISR, and outside it.
-
-    All are in broker epoch 0, and serve.
-    """
-    known = frozenset((me, *in_sync, *replicas))
-    committed = CommittedIsr(version, frozenset((me, *in_sync)), known, dict.fromkeys(known, 0), known, min_isr)
-    return ReplicaSet(me, committed, 30_000)
-
-
-async def following(store: SegmentStore, config: LogConfig = SMALL, epoch: int = 0) -> Partition:
-    """The orders log as a follower of the leader of that epoch."""
-    [log] = await store.open_partitions([Following(ORDERS, config, epoch)])
-    assert isinstance(log, Partition)
-    return log
+from testkit.replicas import SMALL, following, marker_at, others, stamped
 
 
 async def test_only_a_leader_serves_clients_and_roles_change_both_ways() -> None:
@@ -147,12 +115,6 @@ async def test_a_follower_has_the_bytes_of_its_leader_after_crashes_of_either(se
         await leaders.close()
         await followers.close()
     assert segments_of(ours) == segments_of(theirs)
-
-
-def marker_at(offset: int, epoch: int, marker: Marker) -> bytes:
-    batch = build_marker(marker, NOW_MS)
-    stamp(memoryview(batch), offset, epoch)
-    return bytes(batch)
 
 
 async def test_control_batches_producers_and_several_epochs_in_one_fetch() -> None:

@@ -18,7 +18,7 @@ from engine.logs.recovery.checkpoints import read_checkpoint
 from engine.logs.recovery.recovery import LastKnown, open_log
 from engine.partitions.partition import Partition
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import NO_JOURNAL, NOW_MS, ORDERS, HeldPool, open_orders, options, read_all, running
+from testkit.logs import NO_JOURNAL, NOW_MS, ORDERS, HeldPool, open_orders, options, read_all, running
 
 ROLLING = LogConfig(segment_size_bytes=400)
 

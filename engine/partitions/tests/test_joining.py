@@ -22,7 +22,7 @@ from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, ORDERS, open_orders, options, read_committed, running
+from testkit.logs import NOW_MS, ORDERS, open_orders, options, read_committed, running
 
 FIRST = pytest.mark.parametrize("protocol", [FIRST_PROTOCOL])
 BOTH = pytest.mark.parametrize("protocol", [FIRST_PROTOCOL, SECOND_PROTOCOL])

@@ -21,7 +21,7 @@ from engine.errors import (
 )
 from engine.log_config import FlushPolicy, LogConfig, TimestampType
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import (
+from testkit.logs import (
     MAX_BYTES,
     NO_JOURNAL,
     NOW_MS,

@@ -9,7 +9,7 @@ from engine.errors import EngineError, NotLeaderOrFollower, StorageError
 from engine.partitions.pending_acks import PendingAcks
 from engine.replication.progress import Progress
 from engine.replication.tests.test_progress import START, at, ends_of
-from engine.tests.helpers import batch
+from testkit.logs import batch
 
 
 def append(*, wants_all: bool = True) -> Append:

@@ -9,14 +9,14 @@ from engine.batches.batch import Record, build_batch, parse_header
 from engine.errors import NotEnoughReplicas, NotLeaderOrFollower
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
-from engine.partitions.tests.test_follower import others
 from engine.replica_log import NEVER, FollowerFetchResult
 from engine.replication.exchange import FollowerFetch, LeaderReply
 from engine.replication.fetch_state import Append
 from engine.roles import ReplicaSet
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, ORDERS, batch, bytes_of, read_all, running
+from testkit.logs import NOW_MS, ORDERS, batch, bytes_of, read_all, running
+from testkit.replicas import others
 
 CONFIG = LogConfig()
 

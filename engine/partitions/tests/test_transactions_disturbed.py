@@ -21,10 +21,10 @@ from engine.logs.producers import walk
 from engine.logs.segments.segment import find_batch, segment_name, walk_headers
 from engine.logs.segments.sparse_index import START
 from engine.partitions.partition import Partition
-from engine.partitions.tests.test_transactions import COMPACT, DIRECTORY, SMALL, append, end, now_ms, opened, values
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.fake_tier import FakeTier
-from engine.tests.helpers import NOW_MS, ORDERS, options, running
+from testkit.fake_tier import FakeTier
+from testkit.logs import NOW_MS, ORDERS, options, running
+from testkit.transactional_logs import COMPACT, DIRECTORY, SMALL, append, end, now_ms, opened, values
 
 OTHER = TopicIdPartition(bytes(16), "payments", 0)
 

@@ -11,7 +11,7 @@ from engine.errors import UnknownPartition
 from engine.log_config import LogConfig
 from engine.partitions.waiters import Changes, Waiter
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import append, open_orders, running
+from testkit.logs import append, open_orders, running
 
 
 async def test_a_waiter_is_woken_once_for_several_changes_and_returns_the_changed_partitions() -> None:

@@ -11,8 +11,8 @@ from engine.logs.recovery.epochs import EpochStart
 from engine.logs.recovery.loading import READ_AHEAD_BYTES, Part
 from engine.reading.reader import _load
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.fake_tier import ColdFile
-from engine.tests.helpers import batch
+from testkit.fake_tier import ColdFile
+from testkit.logs import batch
 
 COUNT, OFFSET = 12, 2
 SIZE_BYTES = len(batch(b"x" * (READ_AHEAD_BYTES // 4)))

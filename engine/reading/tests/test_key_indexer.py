@@ -25,7 +25,7 @@ from engine.reading import search
 from engine.reading.reader import LogReader
 from engine.testing.simulated_disk import SimulatedFileSystem
 from engine.testing.simulated_index import SimulatedIndexStore
-from engine.tests.helpers import ORDERS, HeldPool, compressed_batch, offsets_for_key, open_orders, options, running
+from testkit.logs import ORDERS, HeldPool, compressed_batch, offsets_for_key, open_orders, options, running
 
 CONFIG = LogConfig(segment_size_bytes=400, index_keys=True)
 PARTITION = partition_key(ORDERS.topic_id, ORDERS.partition)

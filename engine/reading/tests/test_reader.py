@@ -22,7 +22,7 @@ from engine.logs.segments.sparse_index import Entry
 from engine.partitions.partition import Partition
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
 from engine.testing.simulated_index import SimulatedIndexStore
-from engine.tests.helpers import (
+from testkit.logs import (
     MAX_BYTES,
     ORDERS,
     append,

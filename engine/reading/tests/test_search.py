@@ -15,7 +15,7 @@ from engine.errors import CorruptMessage, UnknownPartition
 from engine.log_config import LogConfig
 from engine.reading import search
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, ORDERS, found, open_orders, running
+from testkit.logs import NOW_MS, ORDERS, found, open_orders, running
 
 CONFIG = LogConfig(segment_size_bytes=500)
 FIRST_MS = NOW_MS - 100_000

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from engine.tests.bit_flips.hunt import Hunt, hunt, repeat
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 COMMAND = "python -m engine.tests.bit_flips"
 ANOMALIES_SHOWN = 20

@@ -17,8 +17,8 @@ from engine.files.filesystem import PosixFileSystem
 from engine.log_dirs.strays import Fate
 from engine.store import SegmentStore
 from engine.tests.bit_flips.template import CONFIG, LIVES, PRODUCER_ID, SLOT_SIZE_BYTES, Expected, StoredBatch, Template
-from engine.tests.helpers import MAX_BYTES, NOW_MS, append, bytes_of, fates, options, read, running
 from engine.upkeep.sealing import SealingOptions
+from testkit.logs import MAX_BYTES, NOW_MS, append, bytes_of, fates, options, read, running
 
 SCRUB_S = 10
 SCRUBBING = SealingOptions(scrub_bytes_per_s=1 << 30, scrub_interval_ms=SCRUB_S * 1000)

@@ -14,7 +14,7 @@ from engine.api import PartitionLog, TopicIdPartition
 from engine.batches.batch import Record, build_batch, parse_header
 from engine.files.filesystem import PosixFileSystem
 from engine.log_config import LogConfig
-from engine.tests.helpers import NOW_MS, bytes_of, options, read, running
+from testkit.logs import NOW_MS, bytes_of, options, read, running
 
 CONFIG = LogConfig(segment_size_bytes=2500, file_delete_delay_ms=1000)
 SLOT_SIZE_BYTES = 5 * 4096

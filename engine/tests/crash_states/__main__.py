@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from engine.tests.crash_states.hunt import Found, hunt
-from engine.tests.ledger import note_for_ledger
+from testkit.ledger import note_for_ledger
 
 COMMAND = "python -m engine.tests.crash_states"
 ANOMALIES_SHOWN = 10

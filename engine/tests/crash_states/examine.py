@@ -26,8 +26,8 @@ from engine.partitions.partition import Partition
 from engine.tests.crash_states.life import NOW_MS, OPTIONS, Life, living, next_sequence, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Batch, Content, Legal, RecordingFileSystem, Timeline
 from engine.tests.crash_states.transactions import decided
-from engine.tests.fake_tier import FakeTier
-from engine.tests.helpers import bytes_of, fates, read, read_committed
+from testkit.fake_tier import FakeTier
+from testkit.logs import bytes_of, fates, read, read_committed
 
 EVERYTHING = Isolation.READ_UNCOMMITTED
 EPOCH_POSITION = 12

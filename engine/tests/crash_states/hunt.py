@@ -16,7 +16,7 @@ from engine.tests.crash_states.examine import Anomaly, Asked, Validation, examin
 from engine.tests.crash_states.images import Choice, choices, torn
 from engine.tests.crash_states.timeline import NEVER, NOTHING, RecordingFileSystem, Timeline
 from engine.tests.crash_states.workload import Workload, run
-from engine.tests.fake_tier import FakeTier
+from testkit.fake_tier import FakeTier
 
 CHOICES_PER_PREFIX = 6
 

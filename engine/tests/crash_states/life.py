@@ -25,7 +25,7 @@ from engine.testing.simulated_disk import SimulatedPool
 from engine.testing.simulated_index import SimulatedIndexStore
 from engine.tests.crash_states.timeline import Batch, Event, RecordingFileSystem, Timeline
 from engine.tests.crash_states.transactions import PRODUCERS
-from engine.tests.fake_tier import FakeTier
+from testkit.fake_tier import FakeTier
 
 NOW_MS = 1_700_000_000_000
 INDEX_INTERVAL_BYTES = 200  # segments are small: with the usual interval the index would have their first batches only

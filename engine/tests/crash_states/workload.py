@@ -20,9 +20,9 @@ from engine.partitions.partition import Partition
 from engine.tests.crash_states.life import NOW_MS, RETENTION_MS, Life, living, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Content, Event, RecordingFileSystem, Timeline
 from engine.tests.crash_states.transactions import PRODUCERS
-from engine.tests.fake_tier import FakeTier
-from engine.tests.helpers import fates
 from engine.upkeep.retention_task import RetentionOptions, RetentionTask
+from testkit.fake_tier import FakeTier
+from testkit.logs import fates
 
 PARTITIONS = 4
 ASYNC_PARTITION = PARTITIONS - 1

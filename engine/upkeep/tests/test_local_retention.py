@@ -6,10 +6,10 @@ import pytest
 
 from engine.api import OffsetSpec
 from engine.log_config import CleanupPolicy, LogConfig
-from engine.log_dirs.tests.test_local_starts import COUNT, EVERYTHING, ROLLING, Broker
 from engine.partitions.partition import Partition
-from engine.tests.helpers import NOW_MS, read_all
 from engine.upkeep.retention_task import RetentionOptions, RetentionTask
+from testkit.cold_logs import COUNT, EVERYTHING, ROLLING, Broker
+from testkit.logs import NOW_MS, read_all
 
 TIERED = replace(ROLLING, remote_storage=True, retention_ms=-1)
 

@@ -20,11 +20,9 @@ from engine.log_dirs.local_starts import note_tiered
 from engine.log_dirs.log_dir import LogDir
 from engine.options import StoreOptions
 from engine.partitions.partition import Partition
-from engine.partitions.tests.test_follower import following, stamped
 from engine.stats import Reason
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import MAX_BYTES, NOW_MS, ORDERS, batch, bytes_of, open_orders, options, read_all, running
 from engine.upkeep.retention_task import (
     SPACE_CHECK_INTERVAL_S,
     WINDOW_CHECK_S,
@@ -32,6 +30,8 @@ from engine.upkeep.retention_task import (
     RetentionTask,
     _written_ms,
 )
+from testkit.logs import MAX_BYTES, NOW_MS, ORDERS, batch, bytes_of, open_orders, options, read_all, running
+from testkit.replicas import following, stamped
 
 T = TypeVar("T")
 

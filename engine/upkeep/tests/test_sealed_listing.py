@@ -7,13 +7,13 @@ from engine.api import Marker, Outcome
 from engine.batches.batch import Record, build_batch
 from engine.compaction.tests.test_cleaner import COMPACT, fill, until_compacted
 from engine.errors import NotLeaderOrFollower, TierUnreachable, UnknownPartition
-from engine.log_dirs.tests.test_local_starts import COUNT, DIRECTORY, Broker
 from engine.logs.segments.footer import footer_name, read_footer
 from engine.logs.segments.segment import segment_name
 from engine.sealed import SealedLog, SealedSegment
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, running
 from engine.upkeep.sealed_listing import spread
+from testkit.cold_logs import COUNT, DIRECTORY, Broker
+from testkit.logs import NOW_MS, ORDERS, append, open_orders, running
 
 EVERYTHING = 2**63 - 1
 TRANSACTIONAL = 0x10

@@ -14,8 +14,8 @@ from engine.logs.segments.footer import Footer, encode, footer_name, read_footer
 from engine.offline.inspection import SegmentFile, partitions, segment_files, verify
 from engine.options import StoreOptions
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem
-from engine.tests.helpers import ORDERS, append, open_orders, options, read, running
 from engine.upkeep.sealing import SealingOptions
+from testkit.logs import ORDERS, append, open_orders, options, read, running
 
 ROLLING = LogConfig(segment_size_bytes=300, file_delete_delay_ms=1000)
 DIRECTORY = "/data/orders-0"

@@ -7,7 +7,6 @@ from crc32c import crc32c
 from engine.api import Marker, OffsetSpec, Outcome
 from engine.batches.batch import Record, build_batch
 from engine.errors import CorruptMessage, StorageError
-from engine.log_dirs.tests.test_local_starts import COUNT, DIRECTORY, EVERYTHING, Broker
 from engine.logs.producers.snapshot import decode_snapshot, read_snapshot, snapshot_offsets
 from engine.logs.producers.walk import Extent
 from engine.logs.recovery.truncation_plan import secure_producers
@@ -16,8 +15,9 @@ from engine.logs.segments.footer import encode as encode_footer
 from engine.logs.segments.footer import footer_name
 from engine.logs.segments.segment import segment_name
 from engine.logs.transactions.aborted import decode_aborted
-from engine.tests.helpers import NOW_MS, append, read_all
 from engine.tier import INDEX_ROW, TierableLog
+from testkit.cold_logs import COUNT, DIRECTORY, EVERYTHING, Broker
+from testkit.logs import NOW_MS, append, read_all
 
 TRANSACTIONAL = 0x10
 

@@ -24,13 +24,13 @@ from engine.batches.batch import Codec, Record, RecordHeader, build_batch, seal_
 from engine.batches.plain_batch import build_plain_batch
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
-from engine.partitions.tests.test_follower import others
 from engine.replica_log import NEVER
 from engine.store import SegmentStore
 from engine.testing.simulated_disk import Fault, SimulatedFileSystem, SimulatedPool
-from engine.tests.helpers import NOW_MS, ORDERS, HeldPool, compressed_batch, open_orders, options, running
 from kafkawire.adapters.state_logs import EngineStateLogs
 from kafkawire.tests.turns import OtherTask
+from testkit.logs import NOW_MS, ORDERS, HeldPool, compressed_batch, open_orders, options, running
+from testkit.replicas import others
 
 A, B, GONE = StateRecord(b"a", b"1"), StateRecord(b"b", b""), StateRecord(b"a", None)
 

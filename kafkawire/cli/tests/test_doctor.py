@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from engine.files.filesystem import PosixFileSystem
 from engine.log_config import LogConfig
-from engine.tests.helpers import append, open_orders, options, running
 from kafkawire.cli.doctor.command import command
+from testkit.logs import append, open_orders, options, running
 
 SMALL = LogConfig(segment_size_bytes=400)
 

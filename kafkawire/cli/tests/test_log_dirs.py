@@ -15,8 +15,8 @@ from engine.log_dirs.stray_files import encode_metadata, find_strays, stray_name
 from engine.log_dirs.strays import Fate
 from engine.logs.recovery.checkpoints import key_of, read_checkpoint
 from engine.offline.inspection import held
-from engine.tests.helpers import NOW_MS, ORDERS, append, fates, open_orders, options, read_all, running
 from kafkawire.cli import main
+from testkit.logs import NOW_MS, ORDERS, append, fates, open_orders, options, read_all, running
 
 NAME = stray_name(key_of(ORDERS), NOW_MS)
 UNNAMED = fates(lambda *_: False, Fate.UNNAMED)

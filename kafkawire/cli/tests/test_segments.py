@@ -19,8 +19,8 @@ from engine.log_config import LogConfig
 from engine.logs.recovery.checkpoints import read_checkpoint, write_checkpoint
 from engine.logs.transactions.aborted import aborted_index_name, encode_aborted
 from engine.offline.inspection import held
-from engine.tests.helpers import NOW_MS, append, open_orders, options, running
 from kafkawire.cli import main
+from testkit.logs import NOW_MS, append, open_orders, options, running
 
 
 @pytest.fixture

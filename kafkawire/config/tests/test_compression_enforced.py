@@ -8,11 +8,11 @@ import pytest
 
 from coordinator.api import ConfigChange, ConfigOperation
 from engine.batches.batch import Codec, Record, build_batch, parse_header
-from engine.tests.helpers import batches_in, compressed_batch
 from kafkawire.config.tests.test_dynamic import configure
 from kafkawire.config.tests.test_enforced import ask, create, enforces, fetch_request, produce
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.testing import EPOCH_MS, Client, MemoryDeps, OpenBroker, open_broker
+from testkit.logs import batches_in, compressed_batch
 
 NUMBERS = b" ".join(b"%d" % (number * number) for number in range(3000))
 

@@ -19,7 +19,7 @@ from kafkawire.messages.incremental_alter_configs import (
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.testing import EPOCH_MS, Client, MemoryDeps, OpenBroker, open_broker
-from kafkawire.tests.cold_world import COLD, cold_broker
+from testkit.cold_broker import COLD, cold_broker
 from tiering.stores.memory import HEALTHY, Fault, Operation
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from kafkawire.fast_path.tests.two_brokers import FRAMES, SEED, Side, serve_both
 from kafkawire.messages.fetch import API_KEY as FETCH
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.requests.headers import decode_request_header, decode_response, encode_request
-from kafkawire.requests.tests.recorded import recorded
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import join
+from testkit.recorded_requests import recorded
 
 BY_NAME, BY_ID = 12, 18
 

@@ -40,11 +40,11 @@ from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssi
 from kafkawire.requests.context import Operation, ResourceType
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import decode_request_header, decode_response, encode_request
-from kafkawire.requests.tests.recorded import Recorded, recorded
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import NODE_ID, NOW_MS, Broker, join, open_handlers
 from kafkawire.wire.connection import ProtocolViolation
 from kafkawire.wire.tests.mutation import wound
+from testkit.recorded_requests import Recorded, recorded
 
 PRODUCE, OFFSET_COMMIT, HEARTBEAT = 0, 8, 12
 PARTITIONS = {"plain": 3, "wide": 300, "secret": 3, "__secret_group": 1}

@@ -17,9 +17,9 @@ from kafkawire.fast_path.tests.two_brokers import FRAMES, PARTITIONS, SEED, TOPI
 from kafkawire.messages.list_offsets import API_KEY as LIST_OFFSETS
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.requests.headers import decode_response, encode_request
-from kafkawire.requests.tests.recorded import recorded
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import NOW_MS, batch, join
+from testkit.recorded_requests import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

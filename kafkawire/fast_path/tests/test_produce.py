@@ -19,10 +19,10 @@ from kafkawire.handlers import API_TABLE
 from kafkawire.messages.produce import API_KEY as PRODUCE
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.headers import decode_request_header, encode_request
-from kafkawire.requests.tests.recorded import recorded
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import batch, join, open_handlers
 from kafkawire.wire.tests.mutation import wound
+from testkit.recorded_requests import recorded
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 3))

@@ -14,7 +14,7 @@ from engine.errors import StorageError, TierUnreachable
 from kafkawire.fetching import cold_loads
 from kafkawire.fetching.cold_loads import HELD_S, LOAD_MAX_BYTES, ColdLoads
 from kafkawire.messages.fetch import FetchRequest
-from kafkawire.tests.cold_world import COLD, VALUE_BYTES, WARM, cold_broker, fetch_request, rows
+from testkit.cold_broker import COLD, VALUE_BYTES, WARM, cold_broker, fetch_request, rows
 from tiering.read import chunks
 from tiering.stores.memory import Fault
 

@@ -8,12 +8,12 @@ from engine.api import Following, Leadership, OffsetSpec
 from engine.batches.batch import stamp
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
-from engine.partitions.tests.test_follower import others
 from engine.replica_log import NEVER
-from engine.tests.helpers import batches_in
 from kafkawire.handlers.tests.test_fetch import BY_NAME, partition, request, rows
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.tests.harness import Broker, batch, open_handlers
+from testkit.logs import batches_in
+from testkit.replicas import others
 
 
 async def between_hw_and_end(broker: Broker) -> Partition:

@@ -12,7 +12,7 @@ from engine.errors import StorageError
 from engine.stats import CommitStatistics, LogDirStatistics
 from kafkawire.http.app import build_app
 from kafkawire.http.health import NAMED_MAX, READY_ALIASES, Health
-from kafkawire.http.tests.asgi import ANY_HOST, NoMetrics, get_response
+from testkit.asgi import ANY_HOST, NoMetrics, get_response
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from kafkawire.http.hosts import AllowedHosts
-from kafkawire.http.tests.asgi import get_response
 from kafkawire.server.loop_watch import LoopWatch
 from kafkawire.testing import open_broker
+from testkit.asgi import get_response
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from starlette.applications import Starlette
 from engine.api import TopicIdPartition
 from engine.append_at_offset import KeptBatches
 from engine.errors import EngineError, MessageTooLarge, NotLeaderOrFollower, Overloaded, StorageError
-from engine.tests.test_append_at_offset import kept
 from kafkawire.http.kept_batches import CONTENT_TYPE, Edges
-from kafkawire.http.tests.asgi import get_response, posted
 from kafkawire.http.topic_routes import topic_routes
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.requests.context import Operation, ResourceType, allow_all
 from kafkawire.testing import EPOCH_MS
-from kafkawire.tests.cold_world import WARM, Cold, cold_broker
+from testkit.asgi import get_response, posted
+from testkit.cold_broker import WARM, Cold, cold_broker
+from testkit.kept_batches import kept
 
 TIMES = (EPOCH_MS, EPOCH_MS)
 

@@ -10,11 +10,11 @@ import trio
 
 from coordinator.metadata_store import paths
 from coordinator.metadata_store.store import ConnectionLost, Create, Delete
-from kafkawire.http.tests.asgi import get_response
 from kafkawire.http.tests.test_metrics import scraped
 from kafkawire.server.loop_watch import LoopWatch
 from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.test_replication import create
+from testkit.asgi import get_response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,6 @@ from kafkawire.http.exposition import PORTION
 from kafkawire.http.group_metrics import GroupMetrics
 from kafkawire.http.log_metrics import LogMetrics
 from kafkawire.http.metrics import BrokerCollector
-from kafkawire.http.tests.asgi import ANY_HOST, NoMetrics, get_response
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -29,6 +28,7 @@ from kafkawire.server.loop_watch import SAMPLE_EVERY_S, WORK_OVER_S, LoopWatch
 from kafkawire.server.stats import ServerStats
 from kafkawire.testing import open_broker
 from kafkawire.tests.turns import OtherTask
+from testkit.asgi import ANY_HOST, NoMetrics, get_response
 
 DOCKER = Path(__file__).parents[3] / "docker"
 

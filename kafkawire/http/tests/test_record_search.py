@@ -18,9 +18,9 @@ from engine.reading import search
 from kafkawire.http import record_search
 from kafkawire.http.queries import BadRequest, ReadableTopics
 from kafkawire.http.record_search import Query, RecordSearch
-from kafkawire.http.tests.asgi import get_response
 from kafkawire.requests.context import allow_all
 from kafkawire.testing import EPOCH_MS, OpenBroker, open_broker
+from testkit.asgi import get_response
 
 PATH = "/v1/topics/orders/messages"
 

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 import trio
-from starlette.applications import Starlette
 
-from engine.append_at_offset import KeptBatches
 from engine.logs.segments.footer import read_footer
 from kafkawire.http.queries import BadRequest
 from kafkawire.http.sealed_segments import COUNT_MAX, EVERYTHING, Query
-from kafkawire.http.tests.asgi import get_response
-from kafkawire.http.topic_routes import topic_routes
-from kafkawire.requests.context import allow_all
-from kafkawire.tests.cold_world import COLD, WARM, Cold, cold_broker, is_segment
+from testkit.cold_broker import COLD, WARM, cold_broker, is_segment
+from testkit.sealed_segments import STORE, app_of, segments_of
 from tiering.stores.memory import HEALTHY, Fault, Operation
-
-STORE = "s3://bucket/lake"
-
-
-def app_of(cold: Cold, authorizer: Any = allow_all, *, has_tier: bool = True) -> Starlette:
-    broker = cold.opened.broker
-    tier = broker._tier if has_tier else None
-    return Starlette(
-        routes=topic_routes(broker.coordinator, broker.store, KeptBatches(broker.store), authorizer, STORE, tier)
-    )
-
-
-async def segments_of(app: Starlette, topic: str = COLD, peer: str = "127.0.0.1", **query: object) -> tuple[int, Any]:
-    query = {name.removesuffix("_"): value for name, value in query.items()}
-    status, body = await get_response(app, f"/v1/topics/{topic}/segments", None, peer, **{"partition": 0, **query})
-    return status, json.loads(body)
 
 
 async def test_sealed_segments_in_the_tier_are_listed_with_their_objects() -> None:

@@ -12,12 +12,12 @@ from engine.tier import CopyLag
 from kafkawire.config.tests.test_enforced import ask, fetch_request, produce
 from kafkawire.config.tests.test_tier_enforced import TIER, alter, segments, tiered
 from kafkawire.http.exposition import PORTION
-from kafkawire.http.tests.asgi import get_response
 from kafkawire.http.tests.test_metrics import scraped
 from kafkawire.http.tier_metrics import AWAY_S, LATE_S, PARTITIONS_AT_ONCE, TierMetrics
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.server.loop_watch import LoopWatch
 from kafkawire.testing import MemoryDeps, OpenBroker, open_broker
+from testkit.asgi import get_response
 from tiering.object_store import Content
 from tiering.statistics import TieredPartition, TopicCounters
 from tiering.stores.counted import CountedStore

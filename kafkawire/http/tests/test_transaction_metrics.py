@@ -7,12 +7,12 @@ from typing import Any
 
 import trio
 
-from kafkawire.http.tests.asgi import get_response
 from kafkawire.http.tests.test_metrics import scraped
 from kafkawire.http.transaction_metrics import LATE_BUFFER_MS
 from kafkawire.server.loop_watch import LoopWatch
 from kafkawire.testing import OpenBroker, open_broker
 from kafkawire.tests.test_transactions import FEW, Producer, connected
+from testkit.asgi import get_response
 
 LATE = "kafka_server_replicamanager_partitionswithlatetransactionscount"
 TIMEOUT_S = 900

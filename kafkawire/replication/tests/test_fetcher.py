@@ -16,9 +16,7 @@ from engine.api import Following, TopicIdPartition
 from engine.commit.commit_log import CommitLog
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
-from engine.partitions.tests.test_follower import stamped
 from engine.testing.simulated_disk import SimulatedFileSystem
-from engine.tests.helpers import ORDERS, running
 from kafkawire.fetching.link_session import LINK_SESSION_ID
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.fetch import (
@@ -41,6 +39,8 @@ from kafkawire.replication.questions import FetchLimits
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.metrics import ReplicationCounters
 from kafkawire.requests.throttles import Throttle
+from testkit.logs import ORDERS, running
+from testkit.replicas import stamped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -11,14 +11,14 @@ from structlog.testing import capture_logs
 from coordinator.event_log import LINES_PER_CHANGE_MAX
 from engine.api import Following, TopicIdPartition
 from engine.log_config import LogConfig
-from engine.partitions.tests.test_follower import stamped
-from engine.tests.helpers import ORDERS
 from kafkawire.messages.fetch import EpochEndOffset, PartitionData, WhatIsDropped
 from kafkawire.replication.questions import FetchLimits
 from kafkawire.replication.replica_events import LogBefore, ReplicaEvents, Truncated
 from kafkawire.replication.tests.test_fetcher import following
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.metrics import ReplicationCounters
+from testkit.logs import ORDERS
+from testkit.replicas import stamped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,8 +10,8 @@ import pytest
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.requests.headers import decode_request_header, encode_request
-from kafkawire.requests.tests import recorded as recordings
-from kafkawire.requests.tests.recorded import FRAMES, Recorded, keep, recorded
+from testkit import recorded_requests as recordings
+from testkit.recorded_requests import FRAMES, Recorded, keep, recorded
 
 APIS = {api.key: api for api in API_TABLE}
 CLIENTS = sorted({row.client for row in recorded()})

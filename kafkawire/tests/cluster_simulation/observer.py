@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import trio
 
 from engine.partitions.partition import Partition
-from engine.tests.helpers import log_bytes
 from kafkawire.tests.cluster_simulation.machines import Machine, Machines
 from kafkawire.tests.simulation.history import Place
 from kafkawire.tests.simulation.plan import Target
+from testkit.logs import log_bytes
 
 OBSERVE_INTERVAL_S = 0.05
 COMPARES_EVERY = 20  # observations

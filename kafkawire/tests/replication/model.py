@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from coordinator.api import NO_LEADER, BrokerState
 from coordinator.controller import elections
 from coordinator.controller.isr_proposals import IsrChange, changed_by
-from engine.tests.ledger import note_for_ledger
 from kafkawire.tests.replication import brokers
 from kafkawire.tests.replication.recovery import STUCK, Recovery
 from kafkawire.tests.replication.scenes import DEEP, QUICK, Scene
@@ -32,6 +31,7 @@ from kafkawire.tests.replication.world import (
     initial_world,
     normal,
 )
+from testkit.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,8 +11,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from engine.tests.ledger import note_for_ledger
 from kafkawire.tests.simulation.run import Result, prepare
+from testkit.ledger import note_for_ledger
 
 ANOMALIES_SHOWN = 10
 

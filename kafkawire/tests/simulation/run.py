@@ -27,7 +27,6 @@ import tiering.upload.uploader
 from coordinator.transactions import transitions
 from kafkawire.config.topic_config import TOPIC_KEYS
 from kafkawire.config.values import integer
-from kafkawire.tests.overrides import override
 from kafkawire.tests.simulation.admin import Admin
 from kafkawire.tests.simulation.audit import Auditor
 from kafkawire.tests.simulation.checker import Anomaly, check
@@ -50,6 +49,7 @@ from kafkawire.tests.simulation.transaction_plan import plan_transactions
 from kafkawire.tests.simulation.transactions import Transactions
 from kafkawire.tests.simulation.world import DiskSpeed, SimulatedWorld, WatchedFileSystem
 from kafkawire.tests.simulation.writer import Writer
+from testkit.overrides import override
 from tiering.upload.uploader import UploaderOptions
 
 OPERATIONS_MIN = 200

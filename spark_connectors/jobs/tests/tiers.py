@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.batches.batch import Record, RecordHeader, parse_header
-from spark_connectors.segments.tests.bucket_world import Bucket, Written
 from spark_connectors.source.options import SourceOptions, source_options
 from spark_connectors.source.tests.world import FIRST_MS, Log
+from testkit.bucket_broker import Bucket, Written
 
 TOPIC = "orders"
 

@@ -21,10 +21,10 @@ from engine.batches.batch import (
 from engine.batches.batch import Codec as StoredCodec
 from engine.batches.codecs import compress
 from engine.batches.produce_checks import ProduceLimits, check_produced
-from engine.tests.helpers import batches_in
 from spark_connectors.records.batches import batches_of
 from spark_connectors.records.codecs import Codec
 from spark_connectors.records.plain import DELTA_MAX, Dense, as_plain, is_dense, rebuilt, without_records
+from testkit.logs import batches_in
 
 NOW_MS = 1_700_000_000_000
 LIMITS = ProduceLimits(1 << 20, 1 << 30, NOW_MS, NOW_MS, False)

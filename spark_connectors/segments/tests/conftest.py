@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_connectors.segments.bucket_catalogue import BucketCatalogue
-from spark_connectors.segments.tests.bucket_world import Bucket
+from testkit.bucket_broker import Bucket
 
 
 @pytest.fixture

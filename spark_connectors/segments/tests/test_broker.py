@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import trio
 
-from kafkawire.http.tests.test_sealed_segments import app_of, segments_of
-from kafkawire.tests.cold_world import COLD, Cold, cold_broker
 from spark_connectors.segments.broker import BrokerCatalogue, fetch_document
 from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed
 from spark_connectors.wire import TopicPartition
+from testkit.cold_broker import COLD, Cold, cold_broker
+from testkit.sealed_segments import app_of, segments_of
 
 PLACE = TopicPartition("t", 0)
 ID = bytes(range(16))

@@ -13,18 +13,8 @@ from msgspec.structs import replace
 from spark_connectors.segments.bucket_catalogue import BucketCatalogue
 from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed, Segment
 from spark_connectors.segments.stores import Store
-from spark_connectors.segments.tests.bucket_world import (
-    CLUSTER,
-    EVERYTHING,
-    OTHER_ID,
-    PLACE,
-    TOPIC_ID,
-    Bucket,
-    everything,
-    name,
-    put,
-)
 from spark_connectors.wire import TopicPartition
+from testkit.bucket_broker import CLUSTER, EVERYTHING, OTHER_ID, PLACE, TOPIC_ID, Bucket, everything, name, put
 from tiering.inventory.inventory import Part, holding_of
 from tiering.manifest import manifest_log
 from tiering.manifest.manifest import Manifest, SegmentEntry, diverge

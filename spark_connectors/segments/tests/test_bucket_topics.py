@@ -7,22 +7,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from kafkawire.tests.cold_world import COLD, cold_broker
 from spark_connectors.segments.bucket_catalogue import BucketCatalogue, Topic
 from spark_connectors.segments.object_trailer import read_aborted, read_trailer
 from spark_connectors.segments.sealed import CatalogueUnavailable
 from spark_connectors.segments.stores import Store
-from spark_connectors.segments.tests.bucket_world import (
-    CLUSTER,
-    EVERYTHING,
-    OTHER_ID,
-    TOPIC_ID,
-    Bucket,
-    everything,
-    name,
-    put,
-)
 from spark_connectors.wire import TopicPartition
+from testkit.bucket_broker import CLUSTER, EVERYTHING, OTHER_ID, TOPIC_ID, Bucket, everything, name, put
+from testkit.cold_broker import COLD, cold_broker
 from tiering.topic_deletion import delete_partition
 
 # --- the cluster

@@ -9,12 +9,12 @@ import pytest
 from spark_connectors.segments.bounds import SealedPlaces
 from spark_connectors.segments.bucket_catalogue import BucketCatalogue
 from spark_connectors.segments.sealed import CatalogueUnavailable
-from spark_connectors.segments.tests.bucket_world import OTHER_ID, TOPIC_ID, Bucket
 from spark_connectors.source.bounds import LimitRefused
 from spark_connectors.source.options import AtOffsets, AtTimestamp, Edge, Limit, Selection
 from spark_connectors.source.planner import batch_ranges
 from spark_connectors.source.tests.world import World
 from spark_connectors.wire import TopicPartition
+from testkit.bucket_broker import OTHER_ID, TOPIC_ID, Bucket
 
 ZERO, ONE = TopicPartition("topic", 0), TopicPartition("topic", 1)
 

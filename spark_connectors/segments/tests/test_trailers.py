@@ -27,7 +27,7 @@ from spark_connectors.segments.object_trailer import (
     spread,
 )
 from spark_connectors.segments.stores import ObjectDamaged, ObjectGone, Store, StoreUnavailable
-from spark_connectors.segments.tests.bucket_world import Bucket, Written
+from testkit.bucket_broker import Bucket, Written
 
 NUMBERS = st.integers(0, 2**63 - 1)
 TRANSACTIONS = st.tuples(NUMBERS, NUMBERS, NUMBERS)

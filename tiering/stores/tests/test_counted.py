@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 
+from testkit.object_store_suite import Conformance
 from tiering.object_store import Content, ContentUnreadable, ObjectExists, ObjectMissing, ObjectStore, StoreError
 from tiering.stores.counted import ASK_INTERVAL_S, DONE, EXISTS, MISSING, REFUSED, UNAVAILABLE, UNREADABLE, CountedStore
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
-from tiering.stores.tests.conformance import Conformance
 
 LOST, REFUSING = Fault(is_lost=True), Fault(is_refused=True)
 

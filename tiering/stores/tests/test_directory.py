@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from engine.files.filesystem import PosixFileSystem
+from testkit.object_store_suite import Conformance
 from tiering.object_store import Content, ObjectExists, StoreRefused, StoreUnavailable
 from tiering.stores.directory import INCOMING, LEFT_OVER_S, DirectoryStore
-from tiering.stores.tests.conformance import Conformance
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
+from testkit.object_store_suite import Conformance
 from tiering.object_store import Content, ObjectStore, StoreRefused, StoreUnavailable
 from tiering.stores.memory import Fault, MemoryStore, Operation
-from tiering.stores.tests.conformance import Conformance
 
 
 @pytest.fixture

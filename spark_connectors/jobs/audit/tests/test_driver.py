@@ -28,12 +28,12 @@ from spark_connectors.jobs.workers import OneByOne
 from spark_connectors.records.batches import batches_of
 from spark_connectors.records.errors import MalformedBatch
 from spark_connectors.segments.sealed import Sealed, Segment
-from spark_connectors.segments.tests.bucket_world import TOPIC_ID, Bucket, segment_of
 from spark_connectors.source.fetching import Piece
 from spark_connectors.source.options import source_options
 from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.source.tests.world import Log
 from spark_connectors.wire import BrokerError, ErrorCode, TopicPartition
+from testkit.bucket_broker import TOPIC_ID, Bucket, segment_of
 from tiering.segment_object import make_object
 
 VALUES = [b"%d" % number for number in range(40)]

@@ -16,8 +16,8 @@ from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.tests.tiers import log_of, options_of, tier_of
 from spark_connectors.jobs.topic_log import TopicLog
 from spark_connectors.jobs.workers import OneByOne
-from spark_connectors.segments.tests.bucket_world import Bucket
 from spark_connectors.source.tests.world import Log
+from testkit.bucket_broker import Bucket
 
 VALUES = [b"%d" % number for number in range(40)]
 QUIET = ProgressLine(lambda _: None, lambda: 0.0)

@@ -34,8 +34,8 @@ from spark_connectors.jobs.tables.errors import TableRefused
 from spark_connectors.jobs.tests.tiers import TOPIC, log_of, options_of, tier_of
 from spark_connectors.jobs.topic_log import TopicLog
 from spark_connectors.jobs.workers import OneByOne
-from spark_connectors.segments.tests.bucket_world import Bucket
 from spark_connectors.source.tests.world import Log
+from testkit.bucket_broker import Bucket
 
 RAW = RawForm()
 VALUES = [b'{"id": %d}' % number for number in range(40)]

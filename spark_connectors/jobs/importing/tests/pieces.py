@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from engine.api import Marker, Outcome
 from engine.batches.markers import build_marker
-from engine.tests.helpers import batches_in
 from spark_connectors.records.batches import batches_of
 from spark_connectors.records.tests.test_plain import NOW_MS, batch_of
 from spark_connectors.source.fetching import Piece
+from testkit.logs import batches_in
 
 PRODUCER = 1234  # the producer in batch_of
 

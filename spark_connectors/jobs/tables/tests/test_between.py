@@ -12,17 +12,7 @@ import pytest
 
 from spark_connectors.jobs.tables.appending import ATTEMPTS
 from spark_connectors.jobs.tables.errors import CommitUnknown, SchemaRefused, Superseded
-from spark_connectors.jobs.tables.tests.lakes import (
-    JOB,
-    KINDS,
-    OTHERS,
-    Lake,
-    export,
-    lake_of,
-    next_one,
-    stored_iceberg,
-    written,
-)
+from testkit.lakes import JOB, KINDS, OTHERS, Lake, export, lake_of, next_one, stored_iceberg, written
 
 LAKES = [kind for kind in KINDS if kind != "parquet"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spark_connectors.jobs.tables.errors import CommitUnknown
-from spark_connectors.jobs.tables.tests.lakes import JOB, KINDS, Lake, export, lake_of
+from testkit.lakes import JOB, KINDS, Lake, export, lake_of
 
 STEPS_MAX = 60
 

@@ -20,7 +20,7 @@ from spark_connectors.jobs.tables.api import Place, Position, Progress
 from spark_connectors.jobs.tables.delta import DeltaLakeTable
 from spark_connectors.jobs.tables.errors import TableRefused
 from spark_connectors.jobs.tables.facts import Column, NewFile
-from spark_connectors.jobs.tables.tests.lakes import JOB, SCHEMA, TOPIC_ID, Lake, export, lake_of, next_one, written
+from testkit.lakes import JOB, SCHEMA, TOPIC_ID, Lake, export, lake_of, next_one, written
 
 
 @pytest.fixture

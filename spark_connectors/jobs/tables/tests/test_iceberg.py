@@ -16,16 +16,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from spark_connectors.jobs.tables.api import Progress
 from spark_connectors.jobs.tables.errors import TableRefused
-from spark_connectors.jobs.tables.tests.lakes import (
-    JOB,
-    SCHEMA,
-    TOPIC_ID,
-    Lake,
-    export,
-    lake_of,
-    next_one,
-    stored_iceberg,
-)
+from testkit.lakes import JOB, SCHEMA, TOPIC_ID, Lake, export, lake_of, next_one, stored_iceberg
 
 
 @pytest.fixture

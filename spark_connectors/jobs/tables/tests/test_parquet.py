@@ -15,16 +15,7 @@ from spark_connectors.jobs.tables.api import Progress
 from spark_connectors.jobs.tables.errors import CommitUnknown, FileRefused, SchemaRefused, TableRefused
 from spark_connectors.jobs.tables.parquet import ParquetDirectory
 from spark_connectors.jobs.tables.puts import put_new
-from spark_connectors.jobs.tables.tests.lakes import (
-    JOB,
-    SCHEMA,
-    Lake,
-    export,
-    lake_of,
-    next_one,
-    rows_of,
-    written,
-)
+from testkit.lakes import JOB, SCHEMA, Lake, export, lake_of, next_one, rows_of, written
 
 
 @pytest.fixture

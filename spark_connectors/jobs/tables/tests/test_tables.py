@@ -16,20 +16,8 @@ import pytest
 
 from spark_connectors.jobs.tables.api import Position, Progress
 from spark_connectors.jobs.tables.errors import CommitUnknown, FileRefused, SchemaRefused, Superseded
-from spark_connectors.jobs.tables.tests.lakes import (
-    JOB,
-    KINDS,
-    OTHERS,
-    SCHEMA,
-    TOPIC_ID,
-    Lake,
-    export,
-    lake_of,
-    next_one,
-    rows_of,
-    written,
-)
 from spark_connectors.locations import opened
+from testkit.lakes import JOB, KINDS, OTHERS, SCHEMA, TOPIC_ID, Lake, export, lake_of, next_one, rows_of, written
 
 DAY_S = 86_400.0
 RACERS = 3

@@ -18,6 +18,7 @@ from engine.tier import INDEX_ROW, CopiedSegment, File, SegmentFacts
 from spark_connectors.segments.bucket_catalogue import BucketCatalogue
 from spark_connectors.segments.sealed import Sealed
 from spark_connectors.wire import TopicPartition
+from testkit.object_store_suite import Bytes
 from tiering.cluster_objects import ClusterObjects, TopicCopy
 from tiering.manifest.manifest import Fence, Manifest, SegmentEntry, begin_copy, end_copy, shed
 from tiering.manifest.manifest_log import Author, Change, ManifestLog
@@ -26,7 +27,6 @@ from tiering.object_store import Content, ObjectStore
 from tiering.ownership import confirm_owner
 from tiering.segment_object import make_object
 from tiering.stores.directory import DirectoryStore
-from tiering.stores.tests.conformance import Bytes
 
 T = TypeVar("T")
 

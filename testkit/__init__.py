@@ -1,0 +1,1 @@
+"""Code that tests of several packages share. It is not shipped."""
