@@ -292,13 +292,22 @@ class PartitionLog(Protocol):
         This or `wait` raises as `append` does, and InvalidProducerEpoch for an older epoch of the producer,
         TransactionCoordinatorFenced for an older epoch of the coordinator."""
 
-    def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
+    def read(
+        self,
+        offset: int,
+        max_size_bytes: int,
+        isolation: Isolation,
+        *,
+        at_least_one: bool,
+        is_loaded: bool = False,
+    ) -> ReadResult:
         """Records from the batch that holds `offset`, never beyond the high watermark (LSO for READ_COMMITTED).
 
         With `at_least_one` the first batch comes whole even if larger than `max_size_bytes`; without, a first batch
         that does not fit gives an empty result. At the end of the log the result is empty. Raises OffsetOutOfRange,
         CorruptMessage, NotLeaderOrFollower, StorageError; and NotLoaded or ColdNotLoaded, unless neither the size nor
-        `at_least_one` allows for any records: then await `load` and read again.
+        `at_least_one` allows for any records: then await `load`, and read again with `is_loaded`. Such a read returns
+        what is in memory, if that is one batch at least: a load need not bring all that fits.
         """
 
     async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> object:

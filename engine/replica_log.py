@@ -77,7 +77,7 @@ class Followers(Protocol):
         """Check a follower's Fetch after it has waited. Raises UnknownLeaderEpoch if its positions no longer count,
         which ends the Fetch (see `stopped_fetching`), and as `PartitionLog.read` does."""
 
-    def read(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
+    def read(self, offset: int, max_size_bytes: int, *, at_least_one: bool, is_loaded: bool = False) -> ReadResult:
         """Read as `PartitionLog.read` does, within one segment, up to the written end: leader and follower may sync at
         the same time (RULES K16).
 

@@ -54,6 +54,13 @@ class ColdFile:
                 position = max(position, stop)
         return position >= end
 
+    def cached_size(self, position: int, size_bytes: int) -> int:
+        behind = position
+        for start, stop in sorted(self._loaded):
+            if start <= behind:
+                behind = max(behind, stop)
+        return min(behind - position, size_bytes)
+
     def has_waited(self) -> bool:
         return len(self._loaded) % 2 == 1  # so that tests get both answers
 

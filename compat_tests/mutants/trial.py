@@ -47,6 +47,7 @@ NAMED_CASES = (
     "engine/files/tests/test_kernel_sync.py",
     "engine/logs/tests/test_footer.py",
     "engine/logs/tests/test_producer_recovery.py",
+    "engine/reading/tests/test_reader.py",
     "tiering/tests/test_cold_tier.py",
     "tiering/tests/test_manifest_log.py",
     "tiering/tests/test_partition_tier.py",

@@ -50,6 +50,10 @@ class File(Protocol):
     def is_cached(self, position: int, size_bytes: int) -> bool:
         """Whether this part of the file is in the page cache, as far as the kernel says."""
 
+    def cached_size(self, position: int, size_bytes: int) -> int:
+        """How many bytes from `position` on, at most `size_bytes`, are in the page cache without a hole. It may be a
+        little less than that. For a part of which `is_cached` denies the whole."""
+
     def read_ahead(self, position: int, size_bytes: int) -> None:
         """Announce a sequential read of this part."""
 
@@ -231,6 +235,16 @@ class PosixFile:
         else:
             looked_at = [last]  # the last page arrives last, if the range is just being read
         return all(self.read_cached(each, 1) for each in looked_at)
+
+    def cached_size(self, position: int, size_bytes: int) -> int:
+        known, absent = 0, size_bytes  # the bytes that are there; a part that is not all there
+        while absent - known > mmap.PAGESIZE:
+            middle = (known + absent) // 2
+            if self.is_cached(position + known, middle - known):
+                known = middle
+            else:
+                absent = middle
+        return known
 
     def read_ahead(self, position: int, size_bytes: int) -> None:
         os.posix_fadvise(self._descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)

@@ -367,13 +367,13 @@ class Log:
         return limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
 
     def find_range(
-        self, offset: int, max_size_bytes: int, limit: LogPosition, *, at_least_one: bool
+        self, offset: int, max_size_bytes: int, limit: LogPosition, *, at_least_one: bool, is_loaded: bool = False
     ) -> FileRange | None:
         """Find the bytes of one segment from the batch that holds `offset`, below `limit`; None if there are none.
 
         The range ends at `max_size_bytes`, even within a batch, as in Kafka's LogSegment.read, but never within the
-        first batch: Kafka replaces a first batch that does not fit by an empty set (ReplicaManager.readFromLog). Raises
-        NotLoaded.
+        first batch: Kafka replaces a first batch that does not fit by an empty set (ReplicaManager.readFromLog).
+        `is_loaded`: the range also ends where the page cache has no more. Raises NotLoaded.
         """
         if offset >= limit.offset or (not at_least_one and max_size_bytes < HEADER_SIZE_BYTES):
             return None
@@ -393,8 +393,10 @@ class Log:
         if size_bytes < first_size_bytes:
             raise NotLoaded
         is_fresh = segment.checked_from <= position >= segment.size_bytes - FRESH_BYTES
-        if not is_fresh and not file.is_cached(position, size_bytes):
-            raise NotLoaded  # a missing page would block the event loop during the send
+        if not is_fresh and not file.is_cached(position, size_bytes):  # a missing page would block the event loop
+            size_bytes = file.cached_size(position, size_bytes) if is_loaded else 0
+            if size_bytes < first_size_bytes:
+                raise NotLoaded
         return FileRange(file, position, size_bytes)
 
     def may_hold(self, timestamp_ms: int, limit: LogPosition) -> list[Segment]:

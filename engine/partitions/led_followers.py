@@ -114,10 +114,16 @@ class LedFollowers:
         replicas = self.replicas
         return {} if replicas is None else replicas.lags(self._state.lag_clock_ms())
 
-    def read(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
+    def read(self, offset: int, max_size_bytes: int, *, at_least_one: bool, is_loaded: bool = False) -> ReadResult:
         self._state.check_led()
-        limit, isolation = self._state.progress.written, Isolation.READ_UNCOMMITTED
-        found = self._reads.read_records(offset, max_size_bytes, isolation, at_least_one=at_least_one, limit=limit)
+        found = self._reads.read_records(
+            offset,
+            max_size_bytes,
+            Isolation.READ_UNCOMMITTED,
+            at_least_one=at_least_one,
+            is_loaded=is_loaded,
+            limit=self._state.progress.written,
+        )
         log = self._state.log
         is_whole = offset >= max(log.compacted_to, log.clean_to, log.dropped.tombstones_to, log.dropped.markers_to)
         return found if is_whole else self._reads.with_compacted(offset, found)

@@ -409,11 +409,21 @@ class Partition:
         """Statistics of the appends whose requests wait for other replicas."""
         return self._state.pending.waiting
 
-    def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
+    def read(
+        self,
+        offset: int,
+        max_size_bytes: int,
+        isolation: Isolation,
+        *,
+        at_least_one: bool,
+        is_loaded: bool = False,
+    ) -> ReadResult:
         if self._state.closed is not None:
             raise self._state.closed()
         try:
-            return self._reads.read_records(offset, max_size_bytes, isolation, at_least_one=at_least_one)
+            return self._reads.read_records(
+                offset, max_size_bytes, isolation, at_least_one=at_least_one, is_loaded=is_loaded
+            )
         except OffsetOutOfRange as error:
             raise self._offset_error(offset, error) from None
 

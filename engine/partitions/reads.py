@@ -55,6 +55,7 @@ class Reads:
         isolation: Isolation,
         *,
         at_least_one: bool,
+        is_loaded: bool = False,
         limit: LogPosition | None = None,
     ) -> ReadResult:
         """Read as `PartitionLog.read` does. `limit`: the end of the readable log, instead of that of the isolation."""
@@ -64,7 +65,7 @@ class Reads:
             limit = self._limit(isolation)
         aborted = None
         try:
-            found = log.find_range(offset, max_size_bytes, limit, at_least_one=at_least_one)
+            found = log.find_range(offset, max_size_bytes, limit, at_least_one=at_least_one, is_loaded=is_loaded)
             if isolation is Isolation.READ_COMMITTED:
                 aborted = [] if found is None or not log.aborted else self._aborted_in(offset, found, limit)
             records = [] if found is None else self._ranges(offset, found) if log.cold.segments else [found]

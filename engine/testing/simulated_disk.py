@@ -95,6 +95,11 @@ class SimulatedFile:
         cold = self._inode.cold
         return position >= cold.stop or position + size_bytes <= cold.start
 
+    def cached_size(self, position: int, size_bytes: int) -> int:
+        if self.is_cached(position, size_bytes):
+            return size_bytes
+        return max(0, self._inode.cold.start - position)
+
     def read_ahead(self, position: int, size_bytes: int) -> None:
         self._check_alive()
 

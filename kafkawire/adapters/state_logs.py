@@ -262,21 +262,25 @@ class EngineStateLog:
 
     async def _read(self, offset: int) -> bytes:
         """Batches as they are stored; the last one may be incomplete."""
+        is_loaded = False
         while True:
             self._check()
             try:
-                found = self._find(offset)
+                found = self._find(offset, is_loaded=is_loaded)
                 return b"".join(part.file.read_at(part.position, part.size_bytes) for part in found.records)
             except NotLoaded:
                 if self._is_beyond(offset):
                     await cast("ReplicaLog", self._log).followers.load(offset, READ_BYTES)
                 else:
                     await self._log.load(offset, READ_BYTES)
+                is_loaded = True
 
-    def _find(self, offset: int) -> ReadResult:
+    def _find(self, offset: int, *, is_loaded: bool) -> ReadResult:
         if self._is_beyond(offset):  # read as a replica does: other readers get nothing above the high watermark
-            return cast("ReplicaLog", self._log).followers.read(offset, READ_BYTES, at_least_one=True)
-        return self._log.read(offset, READ_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
+            followers = cast("ReplicaLog", self._log).followers
+            return followers.read(offset, READ_BYTES, at_least_one=True, is_loaded=is_loaded)
+        isolation = Isolation.READ_UNCOMMITTED
+        return self._log.read(offset, READ_BYTES, isolation, at_least_one=True, is_loaded=is_loaded)
 
     def _is_beyond(self, offset: int) -> bool:
         return self._log.high_watermark <= offset < self._load_end_offset

@@ -93,21 +93,30 @@ class FetchReader:
         committed = self._isolation is Isolation.READ_COMMITTED
         return target.fetch_offset < (result.last_stable_offset if committed else result.high_watermark)
 
-    def read_target(self, target: FetchTarget) -> None:
-        """Read one target, for the first time or again. The first target with records may exceed each limit."""
+    def read_target(self, target: FetchTarget, *, is_loaded: bool = False) -> None:
+        """Read one target, for the first time or again. The first target with records may exceed each limit.
+        `is_loaded`: after a load."""
         before = self.outcomes.get(target)
         if before is not None and not isinstance(before, ErrorCode):
             self.size_bytes -= before.size_bytes
         try:
             room_bytes = max(0, self._max_size_bytes - self.size_bytes)
-            outcome = self._outcome_of(target, room_bytes, at_least_one=not self.size_bytes)
+            outcome = self._outcome_of(target, room_bytes, at_least_one=not self.size_bytes, is_loaded=is_loaded)
         except NotLoaded as missing:
             outcome = self._outcome_of(target, 0, at_least_one=False)  # no records, so no load is necessary
             if not isinstance(missing, ColdNotLoaded):
                 self.unloaded[target] = None
             elif target not in self._cold and target.log is not None:
                 outcome = self._begin_load(target, target.log) or outcome
+            elif is_loaded:
+                self._note_unserved(target)
         self._settle(target, before, outcome)
+
+    def _note_unserved(self, target: FetchTarget) -> None:
+        """Note a target whose records were loaded `LOADS_MAX` times, and are not in memory."""
+        broker = self._context.broker
+        broker.metrics.unserved_reads += 1
+        broker.unserved_reads.note(target.topic, target.partition, target.fetch_offset)
 
     def _begin_load(self, target: FetchTarget, log: PartitionLog) -> ErrorCode | None:
         """Begin a load from the tier, if the reply has room for it. Return the error of a load that has just failed."""
@@ -144,7 +153,7 @@ class FetchReader:
                 if self._cold_started[target] < LOADS_MAX:
                     del self._cold[target]
                     self._planned_bytes -= max(0, target.max_size_bytes)
-                self.read_target(target)
+                self.read_target(target, is_loaded=True)
             load.note_read(self._wake)
 
     def close(self) -> None:
@@ -178,27 +187,30 @@ class FetchReader:
                 except EngineError as error:
                     self._settle(target, None, error_code_of(error))
                 else:
-                    self.read_target(target)
+                    self.read_target(target, is_loaded=True)
+        for target in self.unloaded:
+            self._note_unserved(target)
 
     async def _load(self, log: PartitionLog, target: FetchTarget) -> None:
         await log.load(target.fetch_offset, max(0, target.max_size_bytes), self._isolation)
 
-    def _outcome_of(self, target: FetchTarget, room_bytes: int, *, at_least_one: bool) -> ReadResult | ErrorCode:
+    def _outcome_of(
+        self, target: FetchTarget, room_bytes: int, *, at_least_one: bool, is_loaded: bool = False
+    ) -> ReadResult | ErrorCode:
         log = self._find(target)
         if isinstance(log, ErrorCode):
             return log
         target.log = log
         try:
-            return self._read_log(
-                log, target, min(max(0, target.max_size_bytes), room_bytes), at_least_one=at_least_one
-            )
+            size_bytes = min(max(0, target.max_size_bytes), room_bytes)
+            return self._read_log(log, target, size_bytes, at_least_one=at_least_one, is_loaded=is_loaded)
         except TierUnreachable:  # the tier's segments are not known yet: for the reader the same as a missing load
             raise ColdNotLoaded from None
         except EngineError as error:
             return error_code_of(error)
 
     def _read_log(
-        self, log: PartitionLog, target: FetchTarget, max_size_bytes: int, *, at_least_one: bool
+        self, log: PartitionLog, target: FetchTarget, max_size_bytes: int, *, at_least_one: bool, is_loaded: bool
     ) -> ReadResult:
         """Read a log. Raises EngineError."""
         log.check_leader_epoch(target.leader_epoch)
@@ -206,7 +218,8 @@ class FetchReader:
             diverged = log.check_divergence(target.fetch_offset, target.last_fetched_epoch, self._isolation)
             if diverged is not None:
                 return diverged
-        return log.read(target.fetch_offset, max_size_bytes, self._isolation, at_least_one=at_least_one)
+        offset, isolation = target.fetch_offset, self._isolation
+        return log.read(offset, max_size_bytes, isolation, at_least_one=at_least_one, is_loaded=is_loaded)
 
     def _find(self, target: FetchTarget) -> PartitionLog | ErrorCode:
         image = self._context.broker.cluster.image

@@ -102,7 +102,8 @@ class ReplicaReader(FetchReader):
         assert log is not None
         assert not isinstance(before, ErrorCode)
         try:
-            found = self._read_log(log, target, before.size_bytes + more_bytes, at_least_one=True)
+            size_bytes = before.size_bytes + more_bytes
+            found = self._read_log(log, target, size_bytes, at_least_one=True, is_loaded=False)
         except (EngineError, NotLoaded):
             return
         if found.size_bytes > before.size_bytes:
@@ -117,7 +118,7 @@ class ReplicaReader(FetchReader):
         await cast("ReplicaLog", log).followers.load(target.fetch_offset, max(0, target.max_size_bytes))
 
     def _read_log(
-        self, log: PartitionLog, target: FetchTarget, max_size_bytes: int, *, at_least_one: bool
+        self, log: PartitionLog, target: FetchTarget, max_size_bytes: int, *, at_least_one: bool, is_loaded: bool
     ) -> ReadResult:
         replicated = cast("ReplicaLog", log)
         is_taken = target in self._progress_taken
@@ -132,7 +133,9 @@ class ReplicaReader(FetchReader):
                 return diverged
         if self._is_throttled(target, replicated):
             return _empty_read(replicated)
-        return replicated.followers.read(target.fetch_offset, max_size_bytes, at_least_one=at_least_one)
+        return replicated.followers.read(
+            target.fetch_offset, max_size_bytes, at_least_one=at_least_one, is_loaded=is_loaded
+        )
 
     def _take_progress(self, target: FetchTarget, log: ReplicaLog) -> ReadResult | None:
         """Take the follower's progress. If its log diverges from this one, return where, without records."""

@@ -74,7 +74,11 @@ class BrokerCollector(Collector):
             "kafkawire_protocol_violations", "Connections closed after bytes that are not a request."
         )
         violations.add_metric([], self.requests.protocol_violations)
-        yield from (counts, failures, latency, redpanda, violations)
+        unserved = CounterMetricFamily(
+            "kafkawire_fetch_unserved_reads", "Reads without records, which left the memory before they were sent."
+        )
+        unserved.add_metric([], self.requests.unserved_reads)
+        yield from (counts, failures, latency, redpanda, violations, unserved)
 
     def _of_connections(self) -> Iterator[Metric]:
         stats = self.server

@@ -15,6 +15,7 @@ from kafkawire.requests.departed import Departed
 from kafkawire.requests.failures import FailureLog
 from kafkawire.requests.topic_rows import TopicRows
 from kafkawire.requests.transactions import TransactionRules
+from kafkawire.requests.unserved_reads import UnservedReads
 from kafkawire.security.accepted_links import PRINCIPAL_OF_BROKERS, AcceptedLinks
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class BrokerInterfaces:
     failures: FailureLog = field(default_factory=FailureLog)
     topic_rows: TopicRows = field(default_factory=TopicRows)
     departed: Departed = field(default_factory=Departed)
+    unserved_reads: UnservedReads = field(default_factory=UnservedReads)
     links: AcceptedLinks = field(default_factory=AcceptedLinks)
     followers: FollowerLinks
     throttles: Throttles

@@ -72,3 +72,4 @@ class RequestMetrics:
     by_topic: TopicTable = field(default_factory=TopicTable)
     replication: ReplicationCounters = field(default_factory=ReplicationCounters)
     protocol_violations: int = 0
+    unserved_reads: int = 0  # of partitions whose records left the memory before they were sent

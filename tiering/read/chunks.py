@@ -86,6 +86,10 @@ class Chunk:
         """Whether bytes are in the page cache, as `engine.tier.File`."""
         return self.file.is_cached(self.position + start, size_bytes)
 
+    def cached_size(self, start: int, size_bytes: int) -> int:
+        """How many bytes from `start` on are in the page cache, as `engine.tier.File`."""
+        return self.file.cached_size(self.position + start, size_bytes)
+
 
 class ChunkFiles:
     """Files without names in an existing directory. A file that a crash leaves has a name, and is removed at start."""

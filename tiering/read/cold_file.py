@@ -118,6 +118,18 @@ class ColdFile:
         end = min(position + size_bytes, self._size_bytes)
         return all(self._was_checked(*part) for part in _parts(position, end))
 
+    def cached_size(self, position: int, size_bytes: int) -> int:
+        """Number of leading bytes in memory, see `engine.tier.File`; only checked bytes count."""
+        found = 0
+        for number, start, stop in _parts(position, min(position + size_bytes, self._size_bytes)):
+            checked_to = self._checked_to(number, start, stop)
+            if checked_to == stop and self._was_checked(number, start, stop):
+                found += stop - start
+                continue
+            chunk = self._alive(number)
+            return found if chunk is None else found + chunk.cached_size(start, checked_to - start)
+        return found
+
     def note_checked(self, position: int, end: int) -> None:
         for number, start, stop in _parts(position, end):
             chunk = self._alive(number)
@@ -154,13 +166,17 @@ class ColdFile:
         return None if chunk is None or chunk.is_wrong else chunk
 
     def _was_checked(self, number: int, start: int, stop: int) -> bool:
-        checked = self._checked.get(number)
         chunk = self._alive(number)
-        if checked is None or chunk is None or checked[0]() is not chunk:
-            return False
-        if not any(first <= start and stop <= last for first, last in checked[1]):
+        if chunk is None or self._checked_to(number, start, stop) < stop:
             return False
         return chunk.is_cached(start, stop - start)  # a send must not wait for a disk
+
+    def _checked_to(self, number: int, start: int, stop: int) -> int:
+        """The position up to which the chunk was checked from `start` on, at most `stop`."""
+        checked = self._checked.get(number)
+        if checked is None or checked[0]() is not self._alive(number):
+            return start
+        return max((min(last, stop) for first, last in checked[1] if first <= start <= last), default=start)
 
     def _note(self, number: int, chunk: Chunk, start: int, stop: int) -> None:
         checked = self._checked.get(number)

@@ -86,6 +86,9 @@ class ObjectFile:
     def is_cached(self, _position: int, _size_bytes: int) -> bool:
         return True
 
+    def cached_size(self, _position: int, size_bytes: int) -> int:
+        return size_bytes
+
     def read_ahead(self, position: int, size_bytes: int) -> None:
         """Do nothing: all is in memory."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
+import random
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 import trio
@@ -185,6 +186,26 @@ async def test_held_chunks_stay_loaded_until_their_reader_drops_them(monkeypatch
         gc.collect()
         with pytest.raises(NotLoaded):
             log.read(0, 200, EVERYTHING, at_least_one=True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_cached_size_ends_at_the_first_byte_that_is_not_in_memory(seed: int) -> None:
+    rng = random.Random(seed)
+    async with cold() as (reading, log):
+        await log.load(0, 1000, EVERYTHING)
+        file: Any = log.log.segment_of(0).file
+        found_some = 0
+        for _ in range(50):
+            chunk: Any = rng.choice(list(reading.cache._chunks.values()))
+            start = rng.randrange(chunk.size_bytes)
+            chunk.file._inode.cold = range(start, start + rng.randrange(1, 50))
+            position = rng.randrange(file.size())
+            wanted = rng.randrange(1, file.size() - position + 1)
+            found = file.cached_size(position, wanted)
+            assert file.is_cached(position, found)
+            assert found == wanted or not file.is_cached(position, found + 1)
+            found_some += 0 < found < wanted
+        assert found_some
 
 
 async def test_evicted_chunk_in_flight_sends_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The contract of the operating system's filesystem and the simulated disk; crashes lose what they may lose."""
 
 import errno
+import mmap
 import os
 import random
 import resource
@@ -73,6 +74,24 @@ def test_is_cached_returns_false_for_a_range_with_an_evicted_part(place: tuple[F
     assert file.is_cached(hole.stop, size_bytes - hole.stop)
     file.read_at(0, size_bytes)
     assert file.is_cached(0, size_bytes)
+
+
+def test_cached_size_ends_where_a_part_was_evicted(place: tuple[FileSystem, str]) -> None:
+    filesystem, root = place
+    path, size_bytes, hole = f"{root}/a", 16 << 20, range(4 << 20, 12 << 20)
+    file = filesystem.open(path, create=True)
+    file.write_at([bytes(size_bytes)], 0)
+    file.fdatasync()
+    file.read_at(0, size_bytes)
+    evict(filesystem, path, hole)
+    if isinstance(filesystem, PosixFileSystem) and file.is_cached(8 << 20, 1):
+        pytest.skip("needs a filesystem whose pages can be dropped")
+    for position in (0, 5, 1 << 20, hole.start - 5000):
+        found = file.cached_size(position, size_bytes)
+        assert 0 <= hole.start - position - found <= mmap.PAGESIZE
+        assert file.is_cached(position, found)
+    assert file.cached_size(hole.start, 1 << 20) == 0
+    assert file.cached_size(hole.stop - 10, 20) == 0
 
 
 @pytest.mark.parametrize("position", [0, 1, 4095, 4096, 200_000])

@@ -101,6 +101,36 @@ async def test_records_with_a_page_missing_in_memory_are_not_sent(seed: int) -> 
                 assert end <= hole.start or hole.stop <= begin
 
 
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_read_after_a_load_returns_whole_batches_up_to_the_first_page_that_is_missing(seed: int) -> None:
+    """The kernel may drop loaded pages before they are read. A read that wants all or nothing would never end."""
+    rng = random.Random(seed)
+    filesystem, config = SimulatedFileSystem(), LogConfig(segment_size_bytes=FRESH_BYTES * 3)
+    async with running(filesystem) as store:
+        log = await open_orders(store, config)
+        for _ in range(20):
+            await append(log, rng.randbytes(100_000))
+        for _ in range(9):
+            await append(log, bytes(1_000_000))
+        first_bytes = (await read(log, 0, 1)).size_bytes
+        for _ in range(20):
+            start = rng.randrange(20 * 100_000)
+            hole = range(start, start + rng.choice([1, 4096, 100_000]))
+            await log.load(0, MAX_BYTES)
+            filesystem.evict(LOG_FILE, hole)
+            if hole.start >= MAX_BYTES:
+                assert log.read(0, MAX_BYTES, EVERYTHING, at_least_one=True).size_bytes == MAX_BYTES
+                continue
+            with pytest.raises(NotLoaded):
+                log.read(0, MAX_BYTES, EVERYTHING, at_least_one=True)
+            if hole.start < first_bytes:
+                with pytest.raises(NotLoaded):
+                    log.read(0, MAX_BYTES, EVERYTHING, at_least_one=True, is_loaded=True)
+                continue
+            found = log.read(0, MAX_BYTES, EVERYTHING, at_least_one=True, is_loaded=True)
+            assert first_bytes <= found.size_bytes <= hole.start
+
+
 async def test_a_segment_that_is_deleted_while_it_is_looked_up_is_not_taken_for_damaged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,18 +3,21 @@ fetch."""
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from structlog.testing import capture_logs
 
 from engine.api import Isolation, PartitionLog
 from engine.errors import StorageError, TierUnreachable
 from kafkawire.fetching import cold_loads
 from kafkawire.fetching.cold_loads import HELD_S, LOAD_MAX_BYTES, ColdLoads
 from kafkawire.messages.fetch import FetchRequest
-from testkit.cold_broker import COLD, VALUE_BYTES, WARM, cold_broker, fetch_request, rows
+from testkit.cold_broker import COLD, VALUE_BYTES, WARM, Cold, cold_broker, fetch_request, rows
+from testkit.logs import batches_in
 from tiering.read import chunks
 from tiering.stores.memory import Fault
 
@@ -252,11 +255,73 @@ async def test_records_evicted_before_they_are_read_are_loaded_again_a_few_times
         cold.read_with(Fault(wait_s=0.2))
         times = iter(range(10**9))
         monkeypatch.setattr(chunks.Chunk, "is_cached", lambda _self, _start, _size_bytes: next(times) >= lost)
+        monkeypatch.setattr(chunks.Chunk, "cached_size", lambda _self, _start, _size_bytes: 0)
         began_s, gets = trio.current_time(), cold.gets
         found = await cold.fetch(FIRST, max_wait_ms=30_000)
         assert trio.current_time() - began_s <= takes_s
         assert has_records(found[FIRST]) is is_there
         assert cold.gets - gets <= 3
+        assert cold.opened.broker.metrics.unserved_reads == (not is_there)
+
+
+@pytest.mark.parametrize("size_mib", [1, 4, 5, 8, 50])
+async def test_a_read_larger_than_a_load_makes_progress_though_all_of_it_was_checked_before(size_mib: int) -> None:
+    """The kernel drops the pages of the tier's cache. A load brings 4 MiB, and the read is for more."""
+    async with cold_broker(1, 35, segment_bytes="12000000") as cold:
+        end = local_start(cold)
+        assert end > 30
+        await read_from_0(cold, end, 1 << 20)
+        drop_pages(cold.opened.broker)
+        gets = cold.gets
+        assert await read_from_0(cold, end, size_mib << 20) <= 36
+        drop_pages(cold.opened.broker)
+        assert await read_from_0(cold, end, size_mib << 20) <= 36
+        assert cold.gets == gets, "all is in the cache of the tier"
+        assert cold.opened.broker.metrics.unserved_reads == 0
+
+
+async def test_reads_whose_pages_are_dropped_at_random_make_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that cannot be served is counted, and logged once a minute."""
+    random = Random(1)
+
+    async with cold_broker(1, 35, segment_bytes="12000000") as cold:
+        end = local_start(cold)
+        await read_from_0(cold, end, 1 << 20)
+        drop_pages(cold.opened.broker)
+        monkeypatch.setattr(chunks.Chunk, "is_cached", lambda *_: random.random() < 0.2)
+        monkeypatch.setattr(chunks.Chunk, "cached_size", lambda _self, _start, size: size * (random.random() < 0.2))
+        with capture_logs() as lines:
+            assert await read_from_0(cold, end, 8 << 20) < 300
+        unserved = cold.opened.broker.metrics.unserved_reads
+        assert unserved
+        logged = [one for one in lines if one["event"] == "loaded records not in memory"]
+        assert 0 < len(logged) <= unserved
+        assert {(one["topic"], one["partition"]) for one in logged} == {FIRST}
+
+
+def local_start(cold: Cold) -> int:
+    """The offset below which only the tier has records."""
+    log: Any = cold.log()
+    return int(log.log.local_start_offset)
+
+
+async def read_from_0(cold: Cold, end: int, size_bytes: int) -> int:
+    """Read the partition up to an offset; returns the number of fetches."""
+    offset, count = 0, 0
+    while offset < end:
+        request = fetch_request(FIRST, partition_max_bytes=size_bytes, max_wait_ms=1000)
+        request.topics[0].partitions[0].fetch_offset = offset
+        found = batches_in(bytes(rows(await cold.client.call(request, 12))[FIRST].records or b""))
+        offset = found[-1][0].next_offset if found else offset
+        count += 1
+        assert count < 1000
+    return count
+
+
+def drop_pages(broker: Any) -> None:
+    """Drop the pages of the tier's cache, as the kernel does when memory is short."""
+    for chunk in broker._tier.cache._chunks.values():
+        chunk.file._inode.cold = range(chunk.size_bytes)
 
 
 async def forget_chunks(broker: Any) -> None:
