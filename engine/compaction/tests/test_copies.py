@@ -247,7 +247,8 @@ async def test_a_copy_restarts_at_most_once_per_delete_retention_while_the_leade
                 seconds.append(trio.current_time() - begun_at_s)
                 begun_at_s = trio.current_time()
         assert len(dropped_to) > 5
-        assert all(one >= COMPACT.delete_retention_ms / 1000 for one in seconds)
+        assert seconds
+        assert min(seconds) >= COMPACT.delete_retention_ms / 1000
 
 
 async def test_a_copy_continued_from_a_less_compacted_leader_restarts_at_the_first_leader() -> None:
@@ -354,7 +355,7 @@ async def test_a_copy_restarts_at_most_once_per_delete_retention_while_the_leade
             within += b.replica(ORDERS).log_state.has_open_transactions
         assert len(markers_to) > 5
         assert within > 3
-        assert all(one >= COMPACT.delete_retention_ms / 1000 for one in seconds)
+        assert all(one >= COMPACT.delete_retention_ms / 1000 for one in seconds), "it may never restart"
 
 
 async def test_a_marker_with_the_horizon_of_another_log_is_dropped_after_its_local_records() -> None:
