@@ -7,7 +7,8 @@ Behavior:
 - A deletion outlasts changes of the leader: the reply leaves when the new log start is durable here and at all replicas
   on brokers that serve. The low watermark is theirs, too. After the timeout of the request it is REQUEST_TIMED_OUT
   (DelayedDeleteRecords).
-- Records of internal topics cannot be deleted (INVALID_TOPIC_EXCEPTION). After ReplicaManager.deleteRecords.
+- Records of internal topics cannot be deleted (INVALID_TOPIC_EXCEPTION), nor those of topics that are only compacted
+  (POLICY_VIOLATION). After ReplicaManager.deleteRecords.
 
 Version notes: 2 flexible.
 """
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import trio
 
 from engine.errors import EngineError
+from engine.log_config import CleanupPolicy
 from kafkawire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -132,6 +134,9 @@ async def _delete(
     if isinstance(log, ErrorCode):
         row.error_code = log
         return row
+    if _keeps_newest_of_each_key(log):
+        row.error_code = ErrorCode.POLICY_VIOLATION
+        return row
     try:
         row.low_watermark = await log.delete_records(asked.offset)
     except EngineError as error:
@@ -143,6 +148,12 @@ async def _delete(
         if not deleted.is_over():
             unsettled.append(deleted)
     return row
+
+
+def _keeps_newest_of_each_key(log: PartitionLog) -> bool:
+    """Whether the topic is compacted, and no record may be deleted by its offset (Partition.deleteRecordsOnLeader)."""
+    policy = cast("ReplicaLog", log).config.cleanup_policy
+    return CleanupPolicy.COMPACT in policy and CleanupPolicy.DELETE not in policy
 
 
 def _row(partition: int, code: ErrorCode) -> DeleteRecordsPartitionResult:

@@ -12,6 +12,7 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kafkawire.testing import open_broker
 from kafkawire.tests.harness import open_handlers
 
 
@@ -42,6 +43,13 @@ async def test_where_nothing_can_be_deleted(topic: str, partition: int, code: in
         await broker.create("t")
         await broker.create("__consumer_offsets")
         assert rows(await broker.ask(delete_request(0, topic=topic, partition=partition), 2)) == [(code, -1)]
+
+
+@pytest.mark.parametrize(("policy", "row"), [("delete", (0, 0)), ("compact", (44, -1)), ("compact,delete", (0, 0))])
+async def test_records_of_a_topic_that_is_only_compacted_cannot_be_deleted(policy: str, row: tuple[int, int]) -> None:
+    async with open_broker() as opened:
+        await opened.broker.coordinator.create_topic("t", partition_count=1, configs={"cleanup.policy": policy})
+        assert rows(await opened.connect().call(delete_request(0, -1), 2)) == [row, row]
 
 
 def epoch_request(epoch: int, current: int = -1, topic: str = "t", partition: int = 0) -> OffsetForLeaderEpochRequest:
