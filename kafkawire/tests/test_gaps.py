@@ -42,9 +42,9 @@ def values_of(cluster: MemoryCluster, broker_id: int, key: int) -> list[bytes]:
     return [(one.value or b"")[:1] for _, records in found for one in records if one.key == b"%d" % key]
 
 
-async def filled_without_the_third(cluster: MemoryCluster) -> None:
+async def filled_without_the_third(cluster: MemoryCluster, **configs: str) -> None:
     """Write records while the third broker is away and has none."""
-    await create(cluster, BROKERS, **COMPACTED)
+    await create(cluster, BROKERS, **{**COMPACTED, **configs})
     await in_sync(cluster, *BROKERS)
     await kill(cluster, 3)
     await put(cluster, b"a", 0, 1, 2)
@@ -125,7 +125,7 @@ async def test_a_new_replica_of_a_log_that_begins_within_a_batch_is_in_sync_soon
 async def test_a_new_replica_of_a_log_that_begins_within_a_batch_and_is_compacted_is_in_sync_soon() -> None:
     """Some records behind that batch are gone."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):
-        await filled_without_the_third(cluster)
+        await filled_without_the_third(cluster, cleanup_policy="compact,delete", retention_ms="-1")
         await acknowledged(cluster, [*keyed(b"d", 4), *keyed(b"d", 5)])
         await put(cluster, b"b", *[0, 1] * 7)
         await trio.sleep(CLEANED_AFTER_S)

@@ -108,10 +108,10 @@ async def test_partition_partly_in_memory_is_sent_as_far_as_it_was_read(
     """The response does not wait for the disk if further records are not in memory."""
     really = LedFollowers.read
 
-    def read_little(self: LedFollowers, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
+    def read_little(self: LedFollowers, offset: int, max_size_bytes: int, **how: bool) -> ReadResult:
         if max_size_bytes > ONE:
             raise NotLoaded
-        return really(self, offset, max_size_bytes, at_least_one=at_least_one)
+        return really(self, offset, max_size_bytes, **how)
 
     monkeypatch.setattr(LedFollowers, "read", read_little)
     found = await copied_by_3(sizes_sent)
