@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PACKAGES = {"kafkawire", "engine", "coordinator", "tiering", "spark_connectors"}
 RENAMED = {"spark_connectors/default_source.py": "pyspark_kafkawire.py"}
 BESIDE_THEM = {
+    "testkit",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "LICENSE",
