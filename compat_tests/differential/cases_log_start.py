@@ -62,18 +62,6 @@ def where_nothing_is(side: Side, version: int) -> None:
     delete(side, version, "high watermark of nothing", f"delete-nowhere-{version}", -1)
 
 
-@case("delete_records")
-def with_each_cleanup_policy(side: Side, version: int) -> None:
-    for policy in ("delete", "compact", "compact,delete", ""):
-        name = f"delete-under-{policy.replace(',', '-') or 'none'}-{version}"
-        side.create_topic(name, 1, {"cleanup.policy": policy})
-        for number in range(3):
-            side.produce(name, timed_batch(FIRST_MS + 1000 * number, 10))
-        for offset in (5, 31, -1):
-            delete(side, version, f"cleanup.policy={policy}, {offset}", name, offset)
-        seen(side, f"cleanup.policy={policy}", name)
-
-
 @case("offset_for_leader_epoch")
 def ends_of_epochs(side: Side, version: int) -> None:
     name = filled(side, f"epochs-{version}")
