@@ -48,11 +48,8 @@ class ColdFile:
         return self._content[position : position + size_bytes] if self.is_cached(position, size_bytes) else None
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
-        end = min(position + size_bytes, len(self._content))
-        for start, stop in sorted(self._loaded):
-            if start <= position:
-                position = max(position, stop)
-        return position >= end
+        size_bytes = min(size_bytes, len(self._content) - position)
+        return self.cached_size(position, size_bytes) >= size_bytes
 
     def cached_size(self, position: int, size_bytes: int) -> int:
         behind = position

@@ -1,6 +1,6 @@
 """A log with transactions: appends, ends, and what can be read."""
 
-import trio.testing
+import trio
 
 from engine.api import (
     Marker,
@@ -13,6 +13,7 @@ from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from testkit.logs import NOW_MS, open_orders, read_committed
+from testkit.replicas import NO_PRODUCER
 
 DIRECTORY = "/data/orders-0"
 
@@ -25,8 +26,6 @@ COMPACT = LogConfig(
     delete_retention_ms=60_000,
     file_delete_delay_ms=1000,
 )
-
-NO_PRODUCER = -1, -1, -1
 
 
 def now_ms() -> int:

@@ -51,8 +51,8 @@ class File(Protocol):
         """Whether this part of the file is in the page cache, as far as the kernel says."""
 
     def cached_size(self, position: int, size_bytes: int) -> int:
-        """How many bytes from `position` on, at most `size_bytes`, are in the page cache without a hole. It may be a
-        little less than that. For a part of which `is_cached` denies the whole."""
+        """How many bytes from `position` on, at most `size_bytes`, are in the page cache without a hole. If not all of
+        them are, it may be a page less than that."""
 
     def read_ahead(self, position: int, size_bytes: int) -> None:
         """Announce a sequential read of this part."""
@@ -237,6 +237,8 @@ class PosixFile:
         return all(self.read_cached(each, 1) for each in looked_at)
 
     def cached_size(self, position: int, size_bytes: int) -> int:
+        if self.is_cached(position, size_bytes):
+            return size_bytes
         known, absent = 0, size_bytes  # the bytes that are there; a part that is not all there
         while absent - known > mmap.PAGESIZE:
             middle = (known + absent) // 2

@@ -91,8 +91,7 @@ class PartitionState:
 
     def check_led(self) -> None:
         """Raise NotLeaderOrFollower unless this broker leads it, and as `check_open` does."""
-        if self.closed is not None:
-            raise self.closed()
+        self.check_open()
         if not isinstance(self.role, Leader):
             raise NotLeaderOrFollower(f"{self.name} is not led here")
 

@@ -6,13 +6,13 @@ count all. A `ProtocolViolation` is not answered: it goes on to the connection, 
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
 
 from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.line_limit import LineLimit
 from kafkawire.wire.connection import ProtocolViolation
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kafkawire.requests.context import RequestContext
 
 LOGGED_PER_MINUTE_MAX: Final = 10
-MINUTE_S: Final = 60.0
 
 _log = structlog.get_logger(__name__)
 
@@ -31,20 +30,13 @@ class FailureLog:
     """Log of failures with tracebacks, limited per minute. The next line tells how many were left out."""
 
     def __init__(self) -> None:
-        self._minute_start_s = -inf
-        self._logged = 0
-        self._unlogged = 0
+        self._limit = LineLimit(LOGGED_PER_MINUTE_MAX)
 
     def note(self, error: Exception, now_s: float, **facts: object) -> None:
         """Log a failure at `now_s`, on any clock."""
-        if now_s - self._minute_start_s >= MINUTE_S:
-            self._minute_start_s, self._logged = now_s, 0
-        if self._logged == LOGGED_PER_MINUTE_MAX:
-            self._unlogged += 1
-            return
-        _log.error("request failed", exc_info=error, untold=self._unlogged, **facts)
-        self._logged += 1
-        self._unlogged = 0
+        unlogged = self._limit.admit(now_s)
+        if unlogged is not None:
+            _log.error("request failed", exc_info=error, untold=unlogged, **facts)
 
 
 def answer_failure(api: Api, context: RequestContext, request: Any, error: Exception) -> Response:

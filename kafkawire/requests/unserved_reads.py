@@ -5,16 +5,15 @@ The client asks again, and such a read may succeed any time. If it never does, a
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
+from kafkawire.requests.line_limit import LineLimit
+
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
-
-LINE_EVERY_S: Final = 60.0
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -23,15 +22,11 @@ class UnservedReads:
     """Writes a line for the first unserved read of a minute; the next line counts the others."""
 
     def __init__(self) -> None:
-        self._next_line_s = -inf
-        self._unlogged = 0
+        self._limit = LineLimit(1)
 
     def note(self, topic: str, partition: int, offset: int) -> None:
         """Note a read that stays without records for now."""
-        now_s = trio.current_time()
-        if now_s < self._next_line_s:
-            self._unlogged += 1
-            return
-        unlogged = {"unlogged": self._unlogged} if self._unlogged else {}
-        _log.warning("loaded records not in memory", topic=topic, partition=partition, offset=offset, **unlogged)
-        self._next_line_s, self._unlogged = now_s + LINE_EVERY_S, 0
+        unlogged = self._limit.admit(trio.current_time())
+        if unlogged is not None:
+            more = {"unlogged": unlogged} if unlogged else {}
+            _log.warning("loaded records not in memory", topic=topic, partition=partition, offset=offset, **more)

@@ -122,12 +122,13 @@ class ColdFile:
         """Number of leading bytes in memory, see `engine.tier.File`; only checked bytes count."""
         found = 0
         for number, start, stop in _parts(position, min(position + size_bytes, self._size_bytes)):
-            checked_to = self._checked_to(number, start, stop)
-            if checked_to == stop and self._was_checked(number, start, stop):
-                found += stop - start
-                continue
-            chunk = self._alive(number)
-            return found if chunk is None else found + chunk.cached_size(start, checked_to - start)
+            chunk, checked_to = self._alive(number), self._checked_to(number, start, stop)
+            if chunk is None or checked_to == start:
+                break
+            size_bytes = chunk.cached_size(start, checked_to - start)
+            found += size_bytes
+            if size_bytes < stop - start:
+                break
         return found
 
     def note_checked(self, position: int, end: int) -> None:

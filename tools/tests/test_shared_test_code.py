@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
+from tools.modules import PACKAGES
 from tools.suite import ROOT
 
-PACKAGES = ("engine", "coordinator", "tiering", "kafkawire", "spark_connectors")
 TREES = (*PACKAGES, "compat_tests", "benchmarks", "testkit", "tools")
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import TopicPartition
 
-from compat_tests.clients.confluent.clients import create_topic, flush, new_consumer, producer, wait_until
+from compat_tests.clients.confluent.clients import create_topic, flush, producer, read, wait_until
 from compat_tests.features.tiering.tiers import QUICK, tier
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
@@ -32,21 +30,12 @@ def values() -> list[bytes]:
     return [source.randbytes(RECORD_BYTES) for _ in range(RECORDS)]
 
 
-def read(broker: Broker, fetch_size_bytes: int) -> list[bytes]:
+def read_all(broker: Broker, fetch_size_bytes: int) -> list[bytes]:
     """The values from offset 0 on, without a gap."""
-    consumer = new_consumer(broker, max_partition_fetch_bytes=fetch_size_bytes, fetch_max_bytes=fetch_size_bytes)
-    found: list[bytes] = []
-    try:
-        consumer.assign([TopicPartition(TOPIC, 0, 0)])
-        deadline_s = time.monotonic() + WITHIN_S
-        while len(found) < RECORDS and time.monotonic() < deadline_s:
-            for message in consumer.consume(RECORDS, 0.5):
-                assert message.error() is None, message.error()
-                assert message.offset() == len(found)
-                found.append(message.value() or b"")
-    finally:
-        consumer.close()
-    return found
+    limits = {"max_partition_fetch_bytes": fetch_size_bytes, "fetch_max_bytes": fetch_size_bytes}
+    found = read(broker, TOPIC, 0, RECORDS, **limits)
+    assert [message.offset() for message in found] == list(range(len(found)))
+    return [message.value() or b"" for message in found]
 
 
 def drop_pages(pid: int, directory: Path) -> int:
@@ -82,11 +71,11 @@ def test_reads_of_every_size_find_all_records_after_pages_were_dropped(kind: str
         if kind != "local":
             files = broker.data_dir / f"{TOPIC}-0"
             wait_until(lambda: len(list(files.glob("*.log"))) == 1, "segments stay in the log dir", WITHIN_S)
-        assert read(broker, 1 << 20) == records
+        assert read_all(broker, 1 << 20) == records
         for size_mib in (1, 4, 5, 8, 50):
             assert drop_pages(broker.pid, tmp_path)
-            assert read(broker, size_mib << 20) == records, f"{size_mib} MiB"
+            assert read_all(broker, size_mib << 20) == records, f"{size_mib} MiB"
         with ThreadPoolExecutor(READERS) as pool:
             assert drop_pages(broker.pid, tmp_path)
-            reading = [pool.submit(read, broker, 8 << 20) for _ in range(READERS)]
+            reading = [pool.submit(read_all, broker, 8 << 20) for _ in range(READERS)]
             assert all(one.result(WITHIN_S) == records for one in reading)

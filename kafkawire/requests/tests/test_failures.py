@@ -16,7 +16,8 @@ from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.api import Api
-from kafkawire.requests.failures import LOGGED_PER_MINUTE_MAX, MINUTE_S, FailureLog
+from kafkawire.requests.failures import LOGGED_PER_MINUTE_MAX, FailureLog
+from kafkawire.requests.line_limit import MINUTE_S
 from kafkawire.requests.pending_reply import PendingReply
 from kafkawire.testing import OpenBroker, open_broker
 from kafkawire.tests.harness import batch
