@@ -29,6 +29,10 @@ class UnreadableMessage(CorruptMessage):
     """The disk cannot read the bytes of the batch."""
 
 
+class DecompressedTooLarge(CorruptMessage):
+    """The records of a batch are larger than the limit when they are decompressed."""
+
+
 class InvalidRecord(EngineError):
     """A well-formed batch that is not allowed: old magic, wrong record count, control batch from a client."""
 

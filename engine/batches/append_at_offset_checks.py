@@ -19,9 +19,9 @@ from engine.batches.batch import (
 )
 from engine.batches.produce_checks import (
     ProduceLimits,
+    check_header_times,
     check_message_size,
     check_segment_size,
-    check_times,
     single_batch,
 )
 from engine.errors import CorruptMessage, InvalidRecord
@@ -58,9 +58,7 @@ def check_kept(records: memoryview, limits: ProduceLimits, now_ms: int) -> Batch
         raise CorruptMessage("CRC of the batch does not match")
     _check_counts(header)
     if header.record_count:
-        # With a delete horizon, the base timestamp is the horizon, and not that of a record (KIP-534).
-        first_ms = header.max_timestamp_ms if header.delete_horizon_ms is not None else header.base_timestamp_ms
-        check_times((first_ms, header.max_timestamp_ms), limits, now_ms)
+        check_header_times(header, limits, now_ms)
     return header
 
 

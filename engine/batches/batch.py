@@ -87,6 +87,15 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
+    def has_wrong_max_timestamp(self) -> bool:
+        """Whether the maximum timestamp is below that of the first record: some clients leave it at -1.
+
+        A LogAppendTime batch has the maximum alone, and a delete horizon replaces the base timestamp.
+        """
+        is_below = self.max_timestamp_ms < self.base_timestamp_ms and self.record_count > 0
+        return is_below and not self.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)
+
+    @property
     def is_transactional(self) -> bool:
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
@@ -126,21 +135,25 @@ def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
 
 def stamp_log_append_time(batch: memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
     """Set timestamp type and max timestamp and recompute the CRC over both (RULES W5)."""
-    attributes = header.attributes | LOG_APPEND_TIME_BIT
-    _INT16.pack_into(batch, ATTRIBUTES_POSITION, attributes)
-    _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
-    crc = crc32c(batch[ATTRIBUTES_POSITION:])
-    _UINT32.pack_into(batch, CRC_POSITION, crc)
-    return header._replace(attributes=attributes, max_timestamp_ms=now_ms, crc=crc)
+    return _with_times(batch, header, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
 
 
 def clear_log_append_time(batch: memoryview, header: BatchHeader) -> BatchHeader:
     """Clear the LogAppendTime bit that a client has set, as DefaultRecordBatch.setMaxTimestamp does."""
-    attributes = header.attributes & ~LOG_APPEND_TIME_BIT
+    return _with_times(batch, header, header.attributes & ~LOG_APPEND_TIME_BIT, header.max_timestamp_ms)
+
+
+def stamp_max_timestamp(batch: memoryview, header: BatchHeader, max_timestamp_ms: int) -> BatchHeader:
+    """Set the max timestamp and recompute the CRC over it."""
+    return _with_times(batch, header, header.attributes, max_timestamp_ms)
+
+
+def _with_times(batch: memoryview, header: BatchHeader, attributes: int, max_timestamp_ms: int) -> BatchHeader:
     _INT16.pack_into(batch, ATTRIBUTES_POSITION, attributes)
+    _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp_ms)
     crc = crc32c(batch[ATTRIBUTES_POSITION:])
     _UINT32.pack_into(batch, CRC_POSITION, crc)
-    return header._replace(attributes=attributes, crc=crc)
+    return header._replace(attributes=attributes, max_timestamp_ms=max_timestamp_ms, crc=crc)
 
 
 class RecordHeader(NamedTuple):

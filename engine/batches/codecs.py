@@ -1,8 +1,9 @@
 """Compression and decompression of records sections; the output is bounded, so that no small batch takes much memory.
 
 Only this module uses the compression libraries. Compaction, and topics with a codec of their own, compress in the
-broker. Formats: gzip, LZ4 frames of independent blocks, zstd frames, and snappy in the framing of xerial's snappy-java,
-as Kafka's Java clients write it, or as one raw block.
+broker. Formats, as Kafka's Java decoders read them: the members of gzip, and nothing behind them; one LZ4 frame, and
+nothing behind it; the frames of zstd, with skippable ones; snappy in the framing of xerial's snappy-java, as Kafka's
+Java clients write it, or as one raw block.
 """
 
 import struct
@@ -13,13 +14,16 @@ import lz4.frame
 import zstandard
 
 from engine.batches.batch import Codec
-from engine.errors import CorruptMessage
+from engine.errors import CorruptMessage, DecompressedTooLarge
 
 DECOMPRESSED_MAX_BYTES = 64 * 1024 * 1024
-ZSTD_WINDOW_MAX_LOG = 23  # 8 MiB: each decoder supports it; larger windows take much memory
+ZSTD_WINDOW_MAX_LOG = 27  # of what is read: 128 MiB, which Java's decoder supports; only what is decompressed is used
+ZSTD_WRITTEN_WINDOW_MAX_LOG = 23  # 8 MiB: each decoder supports it
 DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.SNAPPY: 0, Codec.LZ4: 9, Codec.ZSTD: 3}  # Kafka's CompressionType
 _GZIP_WBITS = 31
-_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_LZ4_FLAGS_POSITION = 4
+_LZ4_INDEPENDENT_BLOCKS_BIT = 1 << 5
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE_BYTES = 16
 _XERIAL_BLOCK = struct.Struct(">i")
@@ -28,6 +32,8 @@ _ZSTD_HEADER_MAX_BYTES = 18
 _ZSTD_BLOCK_HEADER_SIZE_BYTES = 3
 _ZSTD_CHECKSUM_SIZE_BYTES = 4
 _ZSTD_ONE_BYTE_REPEATED = 1  # type of a block
+_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # behind a first byte of 0x50 to 0x5f
+_SKIPPABLE = struct.Struct("<4xI")
 
 
 class _TooLarge(Exception):
@@ -35,27 +41,38 @@ class _TooLarge(Exception):
 
 
 def decompress(codec_id: int, data: bytes | memoryview, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> bytes | memoryview:
-    """Decompress a records section. Raises CorruptMessage if it is invalid, or larger than `max_bytes`."""
+    """Decompress a records section. Raises CorruptMessage if it is invalid, DecompressedTooLarge if it is larger than
+    `max_bytes`."""
     if codec_id == Codec.NONE:
         return data
     try:
         return _DECOMPRESSORS[Codec(codec_id)](bytes(data), max_bytes)
     except _TooLarge:
-        raise CorruptMessage(f"records grow beyond {max_bytes} bytes when decompressed") from None
+        raise DecompressedTooLarge(f"records grow beyond {max_bytes} bytes when decompressed") from None
     except (zlib.error, RuntimeError, EOFError, ValueError, zstandard.ZstdError, cramjam.DecompressionError) as error:
         raise CorruptMessage(f"records are not {Codec(codec_id).name.lower()}: {error}") from error
 
 
+def unreadable_for_java(codec_id: int, data: bytes | memoryview) -> str | None:
+    """Why Kafka's Java clients cannot read a records section that `decompress` can; None: they can."""
+    if codec_id == Codec.LZ4 and not data[_LZ4_FLAGS_POSITION] & _LZ4_INDEPENDENT_BLOCKS_BIT:
+        return "LZ4 blocks depend on each other"
+    return None
+
+
 def _gunzip(data: bytes, max_bytes: int) -> bytes:
-    decoder = zlib.decompressobj(_GZIP_WBITS)
-    output = decoder.decompress(data, max_bytes)
-    if decoder.unconsumed_tail:
-        raise _TooLarge
-    if not decoder.eof:
-        raise EOFError("truncated")
-    if decoder.unused_data.startswith(_GZIP_MAGIC):  # no client writes a second member; Java's decoder would read it
-        raise ValueError("more than one member")
-    return output
+    """Decompress all members; as in Java's GZIPInputStream, other bytes behind a member end the data."""
+    members: list[bytes] = []
+    room_bytes, rest = max_bytes, data
+    while not members or rest.startswith(_GZIP_MAGIC):
+        decoder = zlib.decompressobj(_GZIP_WBITS)
+        members.append(decoder.decompress(rest, room_bytes + 1))
+        room_bytes, rest = room_bytes - len(members[-1]), decoder.unused_data
+        if room_bytes < 0:
+            raise _TooLarge
+        if not decoder.eof:
+            raise EOFError("truncated")
+    return members[0] if len(members) == 1 else b"".join(members)
 
 
 def _unlz4(data: bytes, max_bytes: int) -> bytes:
@@ -65,7 +82,7 @@ def _unlz4(data: bytes, max_bytes: int) -> bytes:
         if len(output) >= max_bytes:
             raise _TooLarge
         raise EOFError("truncated")
-    return output
+    return output  # what is behind the frame does not count, as in Kafka's Lz4BlockInputStream
 
 
 def _unzstd(data: bytes, max_bytes: int) -> bytes:
@@ -83,6 +100,9 @@ def _check_zstd_is_whole(data: bytes) -> None:
     position = 0
     while position < len(data):
         header = data[position : position + _ZSTD_HEADER_MAX_BYTES]
+        if header[1:4] == _SKIPPABLE_MAGIC and len(header) >= _SKIPPABLE.size:
+            position += _SKIPPABLE.size + _SKIPPABLE.unpack_from(header)[0]
+            continue
         position += zstandard.frame_header_size(header)
         is_last = False
         while not is_last:
@@ -160,7 +180,7 @@ def _lz4(data: bytes, level: int) -> bytes:
 def _zstd(data: bytes, level: int) -> bytes:
     """Compress with a window that decoders support; high levels alone would take a larger one."""
     of_level = zstandard.ZstdCompressionParameters.from_level
-    window_log = min(of_level(level, source_size=len(data)).window_log, ZSTD_WINDOW_MAX_LOG)
+    window_log = min(of_level(level, source_size=len(data)).window_log, ZSTD_WRITTEN_WINDOW_MAX_LOG)
     parameters = of_level(level, source_size=len(data), window_log=window_log)
     return zstandard.ZstdCompressor(compression_params=parameters).compress(data)
 

@@ -35,6 +35,7 @@ from engine.errors import (
     RecordListTooLarge,
     UnsupportedCompressionType,
 )
+from engine.log_config import LogConfig, TimestampType
 
 _ANY_CODEC = int(Codec.ZSTD)
 _NO_ZSTD = int(Codec.LZ4)
@@ -51,6 +52,17 @@ class ProduceLimits:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     is_log_append_time: bool
+
+    @classmethod
+    def of(cls, config: LogConfig) -> "ProduceLimits":
+        """The limits that a topic's configuration sets."""
+        return cls(
+            max_message_size_bytes=config.max_message_size_bytes,
+            segment_size_bytes=config.segment_size_bytes,
+            timestamp_before_max_ms=config.timestamp_before_max_ms,
+            timestamp_after_max_ms=config.timestamp_after_max_ms,
+            is_log_append_time=config.timestamp_type is TimestampType.LOG_APPEND_TIME,
+        )
 
 
 def check_produced(
@@ -81,6 +93,7 @@ def _usual_header(records: memoryview, limits: ProduceLimits, now_ms: int, codec
         or not 0 < count == last_delta + 1
         or (not attributes and count * RECORD_SIZE_MIN_BYTES > size_bytes - HEADER_SIZE_BYTES)
         or producer_id >= 0 > sequence
+        or max_ms < base_ms
         or crc32c(records[ATTRIBUTES_POSITION:]) != crc
     ):
         return None
@@ -107,7 +120,7 @@ def _checked(
     check_segment_size(records, limits)
     _check_counts(header)
     _check_meaning(header, is_client=is_client)
-    check_times((header.base_timestamp_ms, header.max_timestamp_ms), limits, now_ms)
+    check_header_times(header, limits, now_ms)
     return header
 
 
@@ -170,6 +183,20 @@ def check_segment_size(records: memoryview, limits: ProduceLimits) -> None:
     """Raise RecordListTooLarge if the batch is larger than a segment."""
     if len(records) > limits.segment_size_bytes:
         raise RecordListTooLarge(f"batch of {len(records)} bytes in segments of {limits.segment_size_bytes}")
+
+
+def check_header_times(header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:
+    """Raise InvalidTimestamp if a timestamp of the header is outside of the topic's limits.
+
+    A wrong maximum does not count: the records are checked instead (`record_checks`). With a delete horizon, the base
+    timestamp is the horizon, and not that of a record (KIP-534).
+    """
+    first_ms, newest_ms = header.base_timestamp_ms, header.max_timestamp_ms
+    if header.delete_horizon_ms is not None:
+        first_ms = newest_ms
+    elif header.has_wrong_max_timestamp:
+        newest_ms = first_ms
+    check_times((first_ms, newest_ms), limits, now_ms)
 
 
 def check_times(timestamps_ms: Sequence[int], limits: ProduceLimits, now_ms: int) -> None:

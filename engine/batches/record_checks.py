@@ -2,8 +2,8 @@
 
 As in Kafka's LogValidator, each record of a compacted topic needs a key (validateKey, processRecordErrors), and a batch
 in another codec than its topic's is recompressed (buildRecordsAndAssignOffsets). The records themselves do not change.
-The output is bounded: the decompressed size by the codec, the new batch by the topic's limits, and the number of
-errors.
+A header whose maximum timestamp is below the base timestamp gets that of the records, as there (assignOffsets). The
+output is bounded: the decompressed size by the codec, the new batch by the topic's limits, and the number of errors.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,17 @@ from engine.batches.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
     HEADER_SIZE_BYTES,
-    RECORD_SIZE_MIN_BYTES,
     BatchHeader,
     Codec,
+    stamp_max_timestamp,
 )
-from engine.batches.codecs import compress, decompress
+from engine.batches.codecs import compress, decompress, unreadable_for_java
 from engine.batches.keyed import keys_of, resealed
+from engine.batches.produce_checks import ProduceLimits, check_times
+from engine.batches.timestamps import newest_timestamp_ms
 from engine.errors import (
     CorruptMessage,
+    DecompressedTooLarge,
     InvalidRecord,
     MessageTooLarge,
     RecordError,
@@ -56,62 +59,86 @@ class RecordRules(NamedTuple):
     reads_keys: bool  # the key index needs the keys of every batch: a wrong record would end the index there
     codec: Codec | None
     level: int | None
-    message_size_max_bytes: int
-    segment_size_bytes: int
+    limits: ProduceLimits
     has_gaps: bool = False  # batches may have gaps, after compaction
 
     @classmethod
-    def of(cls, partition: TopicIdPartition, config: LogConfig) -> "RecordRules | None":
-        """The rules of a topic; None: its records need no validation and no recompression."""
+    def of(cls, partition: TopicIdPartition, config: LogConfig) -> "RecordRules":
+        """The rules of a topic."""
         codec = _CODECS[config.compression_type]
-        if codec is None and not config.requires_keys and not config.index_keys:
-            return None
         levels = {Codec.GZIP: config.gzip_level, Codec.LZ4: config.lz4_level, Codec.ZSTD: config.zstd_level}
         level = None if codec is None else levels.get(codec)
         name = f"{partition.topic}-{partition.partition}"
-        sizes = config.max_message_size_bytes, config.segment_size_bytes
-        return cls(name, config.requires_keys, config.requires_keys or config.index_keys, codec, level, *sizes)
+        reads_keys = config.requires_keys or config.index_keys
+        return cls(name, config.requires_keys, reads_keys, codec, level, ProduceLimits.of(config))
+
+    @property
+    def apply_to_all(self) -> bool:
+        """Whether each batch may need a job; else only one with a wrong maximum timestamp."""
+        return self.reads_keys or self.codec is not None
 
     @property
     def for_append_at_offset(self) -> "RecordRules":
-        """The rules for appends at offset, which store batches unchanged or refuse them."""
+        """The rules for appends at offset, which keep their codec."""
         return self._replace(codec=None, has_gaps=True)
 
-    def validation(self, batch: memoryview, header: BatchHeader, origin: Origin = Origin.CLIENT) -> Validation | None:
+    def validation(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, origin: Origin = Origin.CLIENT
+    ) -> Validation | None:
         """The job for a worker; None: no job is needed. A few records are validated at once, which may raise."""
         if header.is_control:
             return None
-        has_other_codec = self.codec is not None and header.codec_id != self.codec
-        if not has_other_codec and (origin is not Origin.CLIENT or not self.reads_keys):
+        is_changed = self._new_codec(header) is not None or self._has_wrong_time(header)
+        if not is_changed and (origin is not Origin.CLIENT or not self.reads_keys):
             return None
-        validate = partial(self._validate, batch, header)
-        if has_other_codec or header.codec_id or header.record_count > VALIDATED_AT_ONCE_MAX:
+        validate = partial(self._validate, batch, header, now_ms)
+        if is_changed or header.codec_id or header.record_count > VALIDATED_AT_ONCE_MAX:
             return validate
         validate()
         return None
 
-    def _validate(self, batch: memoryview, header: BatchHeader) -> memoryview | None:
-        body = bytes(decompress(header.codec_id, batch[HEADER_SIZE_BYTES:]))
+    def _new_codec(self, header: BatchHeader) -> Codec | None:
+        """The codec to recompress a batch with; None: it keeps its own."""
+        return self.codec if header.codec_id != self.codec else None
+
+    def _has_wrong_time(self, header: BatchHeader) -> bool:
+        return header.has_wrong_max_timestamp and not self.limits.is_log_append_time
+
+    def _validate(self, batch: memoryview, header: BatchHeader, now_ms: int) -> memoryview | None:
+        body = _decompressed(batch, header)
         if self.reads_keys:
             self._check_keys(body, header)
-        if self.codec is None or header.codec_id == self.codec:
+        new_codec, newest_ms = self._new_codec(header), header.max_timestamp_ms
+        if self._has_wrong_time(header) or (new_codec is not None and not self.reads_keys):
+            newest_ms = self._newest_ms(body, header, now_ms)  # which needs each record, so that none gets lost
+        if new_codec is not None:
+            return self._recompressed(body, header, new_codec, newest_ms)
+        if newest_ms == header.max_timestamp_ms:
             return None
-        return self._recompressed(body, header, self.codec)
+        stamp_max_timestamp(batch, header, newest_ms)
+        return batch
 
-    def _recompressed(self, body: bytes, header: BatchHeader, codec: Codec) -> memoryview:
-        """Recompress the batch, and check its new size, as UnifiedLog.append does. Raises InvalidRecord,
-        MessageTooLarge, RecordListTooLarge."""
-        if header.record_count * RECORD_SIZE_MIN_BYTES > len(body):
-            raise InvalidRecord(f"{header.record_count} records in {len(body)} bytes")
+    def _newest_ms(self, body: bytes, header: BatchHeader, now_ms: int) -> int:
+        """The greatest timestamp of the records. Raises InvalidRecord, InvalidTimestamp."""
+        try:
+            newest_ms = newest_timestamp_ms(header, body)
+        except CorruptMessage as error:
+            raise InvalidRecord(str(error)) from error
+        check_times([newest_ms], self.limits, now_ms)
+        return newest_ms
+
+    def _recompressed(self, body: bytes, header: BatchHeader, codec: Codec, newest_ms: int) -> memoryview:
+        """Recompress the batch, and check its new size, as UnifiedLog.append does. Raises MessageTooLarge,
+        RecordListTooLarge."""
         packed = compress(codec, body, self.level)
-        size_bytes = HEADER_SIZE_BYTES + len(packed)
-        if size_bytes > self.message_size_max_bytes:
+        size_bytes, limits = HEADER_SIZE_BYTES + len(packed), self.limits
+        if size_bytes > limits.max_message_size_bytes:
             batch = f"batch of {size_bytes} bytes once it is {codec.name.lower()}"
-            raise MessageTooLarge(f"{batch}, at most {self.message_size_max_bytes} allowed")
-        if size_bytes > self.segment_size_bytes:
-            raise RecordListTooLarge(f"batch of {size_bytes} bytes in segments of {self.segment_size_bytes}")
+            raise MessageTooLarge(f"{batch}, at most {limits.max_message_size_bytes} allowed")
+        if size_bytes > limits.segment_size_bytes:
+            raise RecordListTooLarge(f"batch of {size_bytes} bytes in segments of {limits.segment_size_bytes}")
         attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT) | codec
-        timestamps_ms = header.base_timestamp_ms, header.max_timestamp_ms
+        timestamps_ms = header.base_timestamp_ms, newest_ms
         return memoryview(resealed(header, packed, header.record_count, attributes, timestamps_ms))
 
     def _check_keys(self, body: bytes, header: BatchHeader) -> None:
@@ -131,6 +158,21 @@ class RecordRules(NamedTuple):
             least = delta + 1
         if errors:
             raise _refusal(errors)
+
+
+def _decompressed(batch: memoryview, header: BatchHeader) -> bytes:
+    """The uncompressed records section. Raises MessageTooLarge, InvalidRecord: no client repeats such a batch."""
+    packed = batch[HEADER_SIZE_BYTES:]
+    try:
+        body = bytes(decompress(header.codec_id, packed))
+    except DecompressedTooLarge as error:
+        raise MessageTooLarge(str(error)) from error
+    except CorruptMessage as error:
+        raise InvalidRecord(str(error)) from error
+    unreadable = unreadable_for_java(header.codec_id, packed)
+    if unreadable is not None:
+        raise InvalidRecord(unreadable)
+    return body
 
 
 def _refusal(errors: Sequence[RecordError]) -> RecordsRefused:

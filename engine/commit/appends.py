@@ -9,6 +9,7 @@ import trio
 from engine.api import NO_TIMESTAMP_MS, AbortedTransaction, AppendResult, Marker, Outcome, TopicIdPartition
 from engine.batches.batch import TRANSACTIONAL_BIT, BatchHeader
 from engine.batches.record_checks import Validation
+from engine.batches.timestamps import newest_of_stored
 from engine.errors import EngineError
 from engine.logs.log import Log
 from engine.logs.producers.snapshot import Snapshot
@@ -230,9 +231,12 @@ class PartitionShare:
         before it."""
         for chunk in self.chunks:
             position = chunk.position
-            for header in chunk.headers:
+            for number, header in enumerate(chunk.headers):
                 position += header.size_bytes
-                newest_ms = max(newest_ms, header.max_timestamp_ms)
+                batch_ms = header.max_timestamp_ms
+                if batch_ms < header.base_timestamp_ms:
+                    batch_ms = newest_of_stored(chunk.batches[number], header)
+                newest_ms = max(newest_ms, batch_ms)
                 yield LogPosition(header.next_offset, chunk.base_offset, position, newest_ms)
 
     @property

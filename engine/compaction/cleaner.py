@@ -7,6 +7,7 @@ ones in one step (docs/formats/compaction.md). A pass that is disturbed starts a
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import trio
 
@@ -88,6 +89,8 @@ class Cleaner:
                 await trio.lowlevel.checkpoint()
             given_up[one.log_dir.disk.path] += self._is_given_up(one)
             work = self._work_on(one)
+            if work is not None and await _learn_timestamps(one, work):
+                work = self._work_on(one)
             if work is None:
                 continue
             dirtiest_ratio = max(dirtiest_ratio, work.dirty_ratio)
@@ -153,3 +156,12 @@ class Cleaner:
         batches_before, self._commit_batches_seen = self._commit_batches_seen, self._commit_batch_count()
         rest_s = busy_s * REST_RATIO if self._commit_batches_seen != batches_before else 0.0
         await trio.sleep_until(max(self._free_at_s, now_s + rest_s))
+
+
+async def _learn_timestamps(one: Partition, work: Work) -> bool:
+    """Learn the timestamps that decide about lags, where headers tell none; returns whether any were missing."""
+    lacking = [segment for segment in work.segments if segment.lacks_timestamps]
+    with suppress(CorruptMessage, StorageError):  # compaction meets the damage too, and reports it
+        for segment in lacking:
+            await one.learn_timestamps(segment)
+    return bool(lacking)

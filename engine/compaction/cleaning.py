@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
+from engine.batches.timestamps import newest_of_stored
 from engine.compaction.rules import NewestOffsets, Rules
 from engine.errors import CorruptMessage
 from engine.files.filesystem import File, FileSystem
@@ -51,7 +52,8 @@ def clean_slice(file: File, position: int, end: int, size_bytes: int, rules: Rul
         cleaned = rules.cleaned(batch, header, target.end_offset)
         target.is_changed |= cleaned is not batch
         if cleaned is not None:
-            entry = segment.add(header if cleaned is batch else parse_header(cleaned))
+            cleaned_header = header if cleaned is batch else parse_header(cleaned)
+            entry = segment.add(cleaned_header, newest_of_stored(memoryview(cleaned), cleaned_header))
             if entry is not None:
                 target.entries.append(entry)
             kept.append(cleaned)

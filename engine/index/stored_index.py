@@ -122,6 +122,11 @@ class StoredIndex:
                 segment.summarised_size_bytes = segment.size_bytes
                 self._pending.append(summary_pair(partition, segment.base_offset, log.summary_of(segment)))
 
+    def note_summary(self, partition: bytes, log: Log, segment: Segment) -> None:
+        """Store soon, again, the summary of a finished segment that has changed."""
+        self._pending.append(summary_pair(partition, segment.base_offset, log.summary_of(segment)))
+        self._wanted.set()
+
     def note_cold(self, partition: bytes, log: Log) -> None:
         """Store soon, again, the summaries of segments without files."""
         self._note_summaries(partition, log, ())

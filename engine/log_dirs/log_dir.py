@@ -62,6 +62,10 @@ class Resident(Protocol):
     def lag(self) -> int:
         """How many records a follower knows that it lacks."""
 
+    async def learn_timestamps(self, segment: Segment) -> None:
+        """Search the records of a segment for timestamps if its headers tell none. Raises CorruptMessage,
+        StorageError."""
+
     async def aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
         """The aborted transactions that touch a segment, all of which is stable. Raises CorruptMessage,
         StorageError."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.api import NO_EPOCH, NO_TIMESTAMP_MS, FileRange
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader
+from engine.batches.timestamps import newest_of_stored
 from engine.compaction_horizon import CompactionHorizon, Swaps
 from engine.errors import CorruptMessage, NotLoaded
 from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
@@ -316,17 +317,20 @@ class Log:
                 continue
             active.mark(chunk.headers[0].base_offset, chunk.position)
             epoch = NO_EPOCH
-            for header in chunk.headers:
+            for number, header in enumerate(chunk.headers):
                 if header.leader_epoch != epoch:
                     epoch = header.leader_epoch
                     self.epochs.follow(epoch, header.base_offset, active.end_offset)
                 follows = header.base_offset == active.end_offset
                 assert follows or may_follow(header.base_offset, active.end_offset, self.compacted_to)
-                entry = active.add(header)
+                batch_ms = header.max_timestamp_ms
+                if batch_ms < header.base_timestamp_ms:
+                    batch_ms = newest_of_stored(chunk.batches[number], header)
+                entry = active.add(header, batch_ms)
                 if entry is not None:
                     self.unindexed.append((chunk.base_offset, entry))
-                if header.max_timestamp_ms > newest_ms:
-                    newest_ms = header.max_timestamp_ms
+                if batch_ms > newest_ms:
+                    newest_ms = batch_ms
         self.end = self._end_position(newest_ms)
 
     def end_in_order(self) -> None:
@@ -399,13 +403,9 @@ class Log:
                 raise NotLoaded
         return FileRange(file, position, size_bytes)
 
-    def may_hold(self, timestamp_ms: int, limit: LogPosition) -> list[Segment]:
-        """The segments below `limit` that may have a record with timestamp >= `timestamp_ms`. Raises StorageError."""
-        return [
-            segment
-            for segment in self.all_segments
-            if segment.max_timestamp_ms >= timestamp_ms and segment.base_offset <= limit.segment_base_offset
-        ]
+    def below(self, limit: LogPosition) -> list[Segment]:
+        """The segments that begin below `limit`, cold ones included. Raises StorageError."""
+        return [one for one in self.all_segments if one.base_offset <= limit.segment_base_offset]
 
     def summary_of(self, segment: Segment) -> Summary:
         """The summary of `segment` that the index stores."""

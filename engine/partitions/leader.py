@@ -17,7 +17,7 @@ from engine.batches.produce_checks import ProduceLimits, check_produced
 from engine.batches.record_checks import RecordRules
 from engine.commit.appends import Append, Owner, PartitionShare
 from engine.errors import EngineError, NotEnoughReplicas, NotLeaderOrFollower
-from engine.log_config import FlushPolicy, LogConfig, TimestampType
+from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.log import Log
 from engine.logs.producers.state import ProducedBatch, ProducerTable
 from engine.logs.segments.roll_policy import RollPolicy
@@ -79,6 +79,7 @@ class Leader:
         "_progress",
         "_record_rules",
         "_rolls",
+        "_validates_all",
         "config",
         "epoch",
         "reads",
@@ -110,14 +111,9 @@ class Leader:
         self.config = config
         self._rolls = RollPolicy.of(config)
         self._is_async = config.flush_policy is FlushPolicy.ASYNC
-        self._limits = ProduceLimits(
-            max_message_size_bytes=config.max_message_size_bytes,
-            segment_size_bytes=config.segment_size_bytes,
-            timestamp_before_max_ms=config.timestamp_before_max_ms,
-            timestamp_after_max_ms=config.timestamp_after_max_ms,
-            is_log_append_time=config.timestamp_type is TimestampType.LOG_APPEND_TIME,
-        )
+        self._limits = ProduceLimits.of(config)
         self._record_rules = RecordRules.of(self._partition, config)
+        self._validates_all = self._record_rules.apply_to_all
 
     def admit(
         self, owner: Owner, records: memoryview, *, acks: int, allow_zstd: bool, origin: Origin, is_joining: bool
@@ -126,21 +122,23 @@ class Leader:
         the batch."""
         if self.replicas is not None and acks < 0:
             self._check_in_sync(self.replicas)
-        header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd, origin=origin)
+        now_ms = self._now_ms()
+        header = check_produced(records, self._limits, now_ms, allow_zstd=allow_zstd, origin=origin)
         if origin is Origin.CLIENT:
             kind = UnverifiedAppend if is_joining and header.is_transactional else Append
             append = kind(owner, records, header, self, acks < 0, self._is_async)
         else:
             append = CoordinatorAppend(owner, records, header, self, acks < 0, self._is_async)
-        if self._record_rules is not None:
-            append.validation = self._record_rules.validation(records, header, origin)
+        if self._validates_all or header.max_timestamp_ms < header.base_timestamp_ms:
+            append.validation = self._record_rules.validation(records, header, now_ms, origin)
         return append
 
     def admit_kept(self, owner: Owner, records: memoryview) -> AppendAtOffset:
         """Do the checks that need no state for a batch that keeps its offsets. Raises the errors of the batch."""
-        append = AppendAtOffset(owner, records, check_kept(records, self._limits, self._now_ms()), self, self._is_async)
-        if self._record_rules is not None:
-            append.validation = self._record_rules.for_append_at_offset.validation(records, append.header)
+        now_ms = self._now_ms()
+        header = check_kept(records, self._limits, now_ms)
+        append = AppendAtOffset(owner, records, header, self, self._is_async)
+        append.validation = self._record_rules.for_append_at_offset.validation(records, header, now_ms)
         return append
 
     def admit_marker(self, owner: Owner, marker: Marker) -> Append:

@@ -332,6 +332,9 @@ class Partition:
         config = self._state.config
         return min(config.max_message_size_bytes, config.segment_size_bytes)
 
+    async def learn_timestamps(self, segment: Segment) -> None:
+        await self._state.reader.learn_timestamps(segment)
+
     async def aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
         return await self._state.reader.aborted_between(segment, segment.base_offset, segment.end_offset)
 

@@ -15,7 +15,14 @@ import trio
 
 from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, AbortedTransaction, OffsetAtTimestamp, TopicIdPartition
 from engine.commit.commit_log import CommitLog
-from engine.errors import CorruptMessage, EngineError, NotLoaded, StorageError, UnreadableMessage
+from engine.errors import (
+    CorruptMessage,
+    DecompressedTooLarge,
+    EngineError,
+    NotLoaded,
+    StorageError,
+    UnreadableMessage,
+)
 from engine.files.disk import Disk
 from engine.files.filesystem import File
 from engine.index.rows import partition_key
@@ -32,6 +39,7 @@ from engine.logs.recovery.loading import (
     greatest_timestamp,
     load,
     search_timestamp,
+    timestamps_of,
 )
 from engine.logs.segments.chunk import Chunk
 from engine.logs.segments.position import LogPosition
@@ -204,14 +212,17 @@ class LogReader:
         return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
 
     async def offset_of_greatest_timestamp(self, limit: LogPosition) -> OffsetAtTimestamp:
-        """Find the first record with the greatest timestamp. Raises CorruptMessage."""
+        """Find the first record with the greatest timestamp; without timestamps, the first record. Raises
+        CorruptMessage."""
         timestamp_ms = await self.undisturbed(partial(self._greatest_timestamp, limit))
-        return NOT_FOUND if timestamp_ms < 0 else await self.offset_for_timestamp(timestamp_ms, limit)
+        return await self.offset_for_timestamp(max(timestamp_ms, NO_TIMESTAMP_MS), limit)
 
     async def _find_timestamp(self, timestamp_ms: int, limit: LogPosition) -> TimestampFound | None:
         """Find the first record below `limit` at or after a timestamp. Raises CorruptMessage if a part that has to be
         searched is damaged."""
-        for segment in self.log.may_hold(timestamp_ms, limit):
+        for segment in self.log.below(limit):
+            if not await self.may_hold(segment, timestamp_ms):
+                continue
             if _start_for_timestamp(segment, timestamp_ms) is None:
                 await self._complete_index(segment)
             part = self._part(segment, _start_for_timestamp(segment, timestamp_ms), limit)
@@ -229,10 +240,13 @@ class LogReader:
         It is known from the appends, unless the log start has moved or compaction has removed records; then the rest is
         searched.
         """
-        if not self.log.local_start_offset and not self.log.compacted_to:
+        start_offset, greatest_ms, segments = self.log.start_offset, NO_TIMESTAMP_MS, self.log.below(limit)
+        for segment in segments:
+            await self.learn_timestamps(segment)
+        is_whole = not self.log.local_start_offset and not self.log.compacted_to
+        if is_whole and not any(one.has_searched_timestamps for one in segments):
             return limit.max_timestamp_ms
-        start_offset, greatest_ms = self.log.start_offset, NO_TIMESTAMP_MS
-        for segment in self.log.may_hold(NO_TIMESTAMP_MS, limit):
+        for segment in segments:
             if segment.base_offset >= start_offset and segment.base_offset != limit.segment_base_offset:
                 greatest_ms = max(greatest_ms, segment.max_timestamp_ms)
             else:
@@ -240,6 +254,29 @@ class LogReader:
                 found_ms = await self.run(segment, job)
                 greatest_ms = greatest_ms if found_ms is None else max(greatest_ms, found_ms)
         return greatest_ms
+
+    async def may_hold(self, segment: Segment, timestamp_ms: int) -> bool:
+        """Whether a segment may have a record with that timestamp, or a later one. Raises CorruptMessage."""
+        if segment.max_timestamp_ms < timestamp_ms:
+            await self.learn_timestamps(segment)
+        return segment.max_timestamp_ms >= timestamp_ms
+
+    async def learn_timestamps(self, segment: Segment) -> None:
+        """Search the records of a segment for their timestamps if its headers tell none; the result is stored. Raises
+        CorruptMessage, StorageError."""
+        log = self.log
+        if not segment.lacks_timestamps or not log.has(segment):
+            return
+        size_bytes, part = segment.size_bytes, self._part(segment, None, log.end)
+        found = await self.run(segment, partial(timestamps_of, part))
+        if found is None or not log.has(segment):
+            return
+        if segment.size_bytes == size_bytes:  # otherwise it was appended to: the next look has all
+            segment.learn_timestamps(*found)
+        if segment is log.active:
+            segment.summarised_size_bytes = 0  # its summary is stored at a clean stop
+        else:
+            self._parts.index.note_summary(self.index_key, log, segment)
 
     async def undisturbed(self, look_up: Callable[[], Awaitable[T]]) -> T:
         """Call `look_up`, again if a segment was replaced meanwhile, and return its result."""
@@ -301,6 +338,8 @@ class LogReader:
             found = await source.run(partial(_unless_deleted, job))
             if found is None and await self.is_there(segment):
                 raise self._removed_error(segment)
+        except DecompressedTooLarge:
+            raise  # no damage
         except CorruptMessage as error:
             if not await self.is_there(segment):
                 return None  # its leader epochs are removed with it, so that its batches look wrong

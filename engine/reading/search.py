@@ -15,7 +15,7 @@ from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader, Record, decode_
 from engine.errors import CorruptMessage
 from engine.index.keys import hash_of
 from engine.index.stored_index import StoredIndex
-from engine.logs.recovery.loading import Part, body_of, position_of, records_of
+from engine.logs.recovery.loading import Part, body_of, may_reach, position_of, records_of
 from engine.logs.segments.position import LogPosition
 from engine.logs.segments.segment import BatchAt, Segment, find_batch, walk_headers
 from engine.reading.reader import LogReader
@@ -57,9 +57,9 @@ async def find_records(
     if log.damaged_from is not None:
         raise CorruptMessage(f"the log is damaged from offset {log.damaged_from} on")
     offset = max(offset, log.start_offset)
-    for segment in log.may_hold(wanted.from_ms, limit):
+    for segment in log.below(limit):
         end_offset = min(segment.end_offset, limit.offset)
-        if end_offset > offset:
+        if end_offset > offset and await reader.may_hold(segment, wanted.from_ms):
             from_offset = max(offset, segment.base_offset)
             aborted = await reader.aborted_between(segment, from_offset, end_offset)
             ask = _SegmentSearch(wanted, from_offset, count_max, end_offset, aborted)
@@ -135,7 +135,7 @@ def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _SegmentSearch
     for at in batches:
         header = at.header
         read_bytes += HEADER_SIZE_BYTES
-        is_wanted = header.next_offset > ask.offset and header.max_timestamp_ms >= ask.wanted.from_ms
+        is_wanted = header.next_offset > ask.offset and may_reach(header, ask.wanted.from_ms)
         if is_wanted and not header.is_control and not ask.has_aborted(header):
             read_bytes += header.size_bytes
             for record in _records(file, at, ask.wanted.key):

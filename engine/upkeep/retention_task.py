@@ -15,10 +15,12 @@ import trio
 from engine.api import NO_TIMESTAMP_MS
 from engine.errors import CorruptMessage, StorageError
 from engine.files.filesystem import FileSystem, Usage
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_starts
 from engine.log_dirs.log_dir import LogDir, Resident
 from engine.log_dirs.log_starts import Move, move_log_starts, roll
 from engine.logs.log import Log
+from engine.logs.segments.segment import Segment
 from engine.stats import Reason
 from engine.upkeep.retention import OldSegment, may_make_room, removal_reasons, to_make_room
 
@@ -88,6 +90,7 @@ class RetentionTask:
             await move_log_starts(self._log_dir, moves)
 
     async def _due(self, resident: Resident) -> list[Move]:
+        await self._learn_timestamps(resident, resident.log.all_segments, resident.config)
         segments = await self._old_segments(resident.log)
         start_offset, high_watermark = resident.log.start_offset, resident.high_watermark
         reasons = removal_reasons(segments, resident.config, start_offset, high_watermark, self._now_ms())
@@ -105,12 +108,24 @@ class RetentionTask:
         """
         if not resident.log.is_tier_confirmed or not resident.config.remote_storage:
             return []
+        await self._learn_timestamps(resident, resident.log.segments, resident.config.local())
         segments = await self._old_segments(resident.log, with_cold=False)
         count = len(removal_reasons(segments, resident.config.local(), 0, resident.high_watermark, self._now_ms()))
         if count and count == len(segments) and resident.is_led:
             await roll(self._log_dir, resident, segments[-1].end_offset)
         copied = [one for one in segments[:count] if one.end_offset <= (resident.log.tiered_to or 0)]
         return [Move(resident, copied[-1].end_offset)] if copied else []
+
+    async def _learn_timestamps(self, resident: Resident, segments: Sequence[Segment], config: LogConfig) -> None:
+        """Learn the timestamps of the segments that time may remove, and of the next one, where headers tell none."""
+        if CleanupPolicy.DELETE not in config.cleanup_policy or config.retention_ms < 0:
+            return
+        for segment in list(segments):
+            with suppress(CorruptMessage):  # the age of its file counts
+                await resident.learn_timestamps(segment)
+            newest_ms = segment.max_timestamp_ms
+            if newest_ms == NO_TIMESTAMP_MS or self._now_ms() - newest_ms <= config.retention_ms:
+                return
 
     async def _old_segments(self, log: Log, *, with_cold: bool = True) -> list[OldSegment]:
         """The segments of a log, with or without cold ones. Files are asked for their age only if records have no

@@ -54,6 +54,8 @@ class SealedListing:
 
     async def _described(self, segments: Sequence[Segment]) -> list[SealedSegment] | None:
         """Descriptions of segments; None if one of them is gone, or has to be sealed again."""
+        for segment in segments:
+            await self._opened.learn_timestamps(segment)
         footers = await self._footers_of([one for one in segments if not one.is_cold])
         found = []
         for segment in segments:

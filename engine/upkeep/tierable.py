@@ -94,6 +94,7 @@ class Tierable:
         segment = self._segment(base_offset)
         watcher = _CopyCollector(base_offset)
         try:
+            await self._opened.learn_timestamps(segment)
             footer = await self._footer(segment)
             file = await self._read(segment, footer, watcher)
             aborted = await self._aborted(segment)
@@ -193,8 +194,8 @@ class Tierable:
             segment.end_offset,
             segment.size_bytes,
             footer.records,
-            footer.first_timestamp_ms,
-            footer.max_timestamp_ms,
+            max(footer.first_timestamp_ms, segment.first_timestamp_ms),
+            max(footer.max_timestamp_ms, segment.max_timestamp_ms),  # its headers may have told less
             epoch,
             footer.digest,
             has_aborted,
@@ -219,7 +220,7 @@ class _CopyCollector(Watcher):
         self._segment = Segment(base_offset)
 
     def batch(self, header: BatchHeader) -> None:
-        entry = self._segment.add(header)
+        entry = self._segment.add(header, header.max_timestamp_ms)
         if entry is not None:
             self.rows += INDEX_ROW.pack(*entry)
 

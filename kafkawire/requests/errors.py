@@ -156,6 +156,7 @@ class ErrorCode(IntEnum):
 CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     log.CorruptMessage: ErrorCode.CORRUPT_MESSAGE,
     log.UnreadableMessage: ErrorCode.CORRUPT_MESSAGE,
+    log.DecompressedTooLarge: ErrorCode.CORRUPT_MESSAGE,  # of stored records; Produce answers MESSAGE_TOO_LARGE
     log.InvalidRecord: ErrorCode.INVALID_RECORD,
     log.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     log.RecordsRefused: ErrorCode.INVALID_RECORD,

@@ -1,6 +1,7 @@
 """Compression and decompression with every codec, a bounded output, and one error for invalid input."""
 
 import contextlib
+import struct
 from collections.abc import Sequence
 
 import lz4.frame
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.batches.batch import Codec
-from engine.batches.codecs import ZSTD_WINDOW_MAX_LOG, compress, decompress
-from engine.errors import CorruptMessage
+from engine.batches.codecs import ZSTD_WRITTEN_WINDOW_MAX_LOG, compress, decompress, unreadable_for_java
+from engine.errors import CorruptMessage, DecompressedTooLarge
 
 COMPRESSED = [codec for codec in Codec if codec != Codec.NONE]
 
@@ -30,7 +31,7 @@ def test_snappy_as_one_raw_block_as_some_clients_write_it() -> None:
 def test_output_stops_at_the_limit(codec: Codec) -> None:
     bomb = compress(codec, bytes(1 << 20))
     assert len(decompress(codec, bomb, max_bytes=1 << 20)) == 1 << 20
-    with pytest.raises(CorruptMessage):
+    with pytest.raises(DecompressedTooLarge):
         decompress(codec, bomb, max_bytes=(1 << 20) - 1)
 
 
@@ -52,11 +53,65 @@ def test_frames_of_zstd_follow_each_other() -> None:
             decompress(Codec.ZSTD, cut)
 
 
-def test_members_of_gzip_are_not_lost() -> None:
-    """Java's clients would read the second member, too."""
-    assert decompress(Codec.GZIP, compress(Codec.GZIP, b"one") + b"anything") == b"one"
+def skippable(content: bytes) -> bytes:
+    return struct.pack("<II", 0x184D2A53, len(content)) + content
+
+
+def test_skippable_frames_of_zstd_are_skipped() -> None:
+    frame = compress(Codec.ZSTD, b"one")
+    for whole in (skippable(b"meta") + frame, frame + skippable(b""), frame + skippable(b"meta") + frame):
+        assert decompress(Codec.ZSTD, whole) == b"one" * whole.count(frame)
+        with pytest.raises(CorruptMessage):
+            decompress(Codec.ZSTD, whole[:-1])
+
+
+@pytest.mark.parametrize("window_log", range(10, 28))
+def test_zstd_windows_as_large_as_javas_decoder_supports(window_log: int) -> None:
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=window_log, write_content_size=False)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    assert decompress(Codec.ZSTD, stream.compress(b"one") + stream.flush()) == b"one"
+
+
+def test_a_larger_window_of_zstd_is_refused() -> None:
+    header = struct.pack("<IBB", 0xFD2FB528, 0, (28 - 10) << 3)  # RFC 8878: the exponent of the window's size
+    block = (3 << 3 | 1).to_bytes(3, "little") + b"one"
+    assert decompress(Codec.ZSTD, header[:-1] + bytes([(27 - 10) << 3]) + block) == b"one"
     with pytest.raises(CorruptMessage):
-        decompress(Codec.GZIP, compress(Codec.GZIP, b"one") + compress(Codec.GZIP, b"two"))
+        decompress(Codec.ZSTD, header + block)
+
+
+def test_members_of_gzip_follow_each_other() -> None:
+    """Other bytes behind a member end the data, as in Java's decoder."""
+    one, two = compress(Codec.GZIP, b"one"), compress(Codec.GZIP, b"two")
+    for behind in (b"", bytes(8), b"anything", one[:2]):
+        assert decompress(Codec.GZIP, one + behind) == b"one"
+    assert decompress(Codec.GZIP, one + two) == b"onetwo"
+    assert decompress(Codec.GZIP, compress(Codec.GZIP, b"") + two) == b"two"
+    with pytest.raises(CorruptMessage):
+        decompress(Codec.GZIP, one + two[:-1])
+
+
+def test_the_members_of_gzip_share_the_limit() -> None:
+    member = compress(Codec.GZIP, bytes(1000))
+    assert len(decompress(Codec.GZIP, member * 3, max_bytes=3000)) == 3000
+    with pytest.raises(DecompressedTooLarge):
+        decompress(Codec.GZIP, member * 3, max_bytes=2999)
+
+
+def test_an_lz4_frame_ends_the_data() -> None:
+    """Kafka's Lz4BlockInputStream reads no further."""
+    one, two = compress(Codec.LZ4, b"one"), compress(Codec.LZ4, b"two")
+    for behind in (b"", two, b"anything"):
+        assert decompress(Codec.LZ4, one + behind) == b"one"
+
+
+def test_lz4_blocks_that_javas_clients_cannot_read_are_named() -> None:
+    data = bytes(range(256)) * 1000  # more than one block
+    linked = lz4.frame.compress(data, block_linked=True)
+    assert decompress(Codec.LZ4, linked) == data
+    assert unreadable_for_java(Codec.LZ4, linked) == "LZ4 blocks depend on each other"
+    assert unreadable_for_java(Codec.LZ4, compress(Codec.LZ4, data)) is None
+    assert unreadable_for_java(Codec.GZIP, compress(Codec.GZIP, b"one")) is None
 
 
 @pytest.mark.parametrize(
@@ -77,10 +132,10 @@ def test_lz4_as_javas_clients_read_it(level: int) -> None:
         assert (found["block_linked"], found["block_size"]) == (False, 1 << 16)
 
 
-def test_zstd_takes_no_window_that_we_do_not_decompress() -> None:
+def test_a_written_zstd_window_is_one_that_each_decoder_supports() -> None:
     data = bytes(10 << 20)
     packed = compress(Codec.ZSTD, data, 22)
-    assert zstandard.get_frame_parameters(packed).window_size <= 1 << ZSTD_WINDOW_MAX_LOG
+    assert zstandard.get_frame_parameters(packed).window_size <= 1 << ZSTD_WRITTEN_WINDOW_MAX_LOG
     assert decompress(Codec.ZSTD, packed) == data
 
 

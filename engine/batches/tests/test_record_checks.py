@@ -1,16 +1,19 @@
 """Topics that require keys: records without one are refused by number, and other batches are appended in order."""
 
 import dataclasses
+from functools import partial
 
+import lz4.frame
 import pytest
 
 from engine.api import Isolation, Origin
 from engine.batches.batch import Codec, Record, build_batch, parse_header, seal_batch
+from engine.batches.codecs import compress, decompress
 from engine.batches.record_checks import ERRORS_MAX, VALIDATED_AT_ONCE_MAX
-from engine.errors import CorruptMessage, EngineError, InvalidRecord, RecordsRefused
+from engine.errors import EngineError, InvalidRecord, MessageTooLarge, RecordsRefused
 from engine.log_config import CompressionType, LogConfig
 from engine.testing.simulated_disk import SimulatedFileSystem
-from testkit.logs import keyed_batch, open_orders, records_in, running
+from testkit.logs import NOW_MS, keyed_batch, open_orders, records_in, running
 
 KEYED = LogConfig(requires_keys=True)
 MANY = VALIDATED_AT_ONCE_MAX + 1
@@ -94,7 +97,7 @@ async def test_lies_are_told_where_records_are_looked_at() -> None:
     assert isinstance(await refused(cut), InvalidRecord)
     no_gzip = keyed_batch((b"key", b"value"), codec=Codec.GZIP)
     no_gzip[61] ^= 0xFF
-    assert isinstance(await refused(no_gzip), CorruptMessage)
+    assert isinstance(await refused(no_gzip), InvalidRecord), "no client repeats it"
 
 
 async def test_a_topic_with_an_index_of_keys_takes_no_lies_and_records_without_keys() -> None:
@@ -127,3 +130,44 @@ async def test_a_coordinator_batch_is_compressed_with_the_codec_of_its_topic() -
         found = log.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
         part = found.records[0]
         assert parse_header(part.file.read_at(part.position, part.size_bytes)).codec_id == Codec.LZ4
+
+
+TO_GZIP = LogConfig(compression_type=CompressionType.GZIP)
+
+
+@pytest.mark.parametrize("config", [KEYED, LogConfig(index_keys=True), TO_GZIP], ids=["keyed", "indexed", "gzip"])
+async def test_records_too_large_to_decompress_are_too_large(
+    config: LogConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No CORRUPT_MESSAGE, which clients repeat until delivery.timeout.ms."""
+    monkeypatch.setattr("engine.batches.record_checks.decompress", partial(decompress, max_bytes=10_000))
+    async with running(SimulatedFileSystem()) as store:
+        log = await open_orders(store, config)
+        bomb = keyed_batch((b"key", bytes(10_000)), codec=Codec.ZSTD)
+        with pytest.raises(MessageTooLarge, match="10000 bytes when decompressed"):
+            await log.append(memoryview(bomb), acks=-1).wait()
+
+
+@pytest.mark.parametrize("config", [KEYED, TO_GZIP], ids=["keyed", "gzip"])
+@pytest.mark.parametrize("kind", ["two frames", "linked blocks"])
+async def test_lz4_frames_that_javas_clients_cannot_read_are_refused(config: LogConfig, kind: str) -> None:
+    plain = keyed_batch((b"key", bytes(range(256)) * 1000), (b"key", b"two"))
+    body, half = bytes(plain[61:]), (len(plain) - 61) // 2
+    packed = {
+        "two frames": compress(Codec.LZ4, body[:half]) + compress(Codec.LZ4, body[half:]),
+        "linked blocks": lz4.frame.compress(body, block_linked=True),
+    }[kind]
+    batch = seal_batch(
+        packed,
+        record_count=2,
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=Codec.LZ4,
+        timestamps_ms=(NOW_MS, NOW_MS),
+        producer=(-1, -1, -1),
+    )
+    async with running(SimulatedFileSystem()) as store:
+        log = await open_orders(store, config)
+        with pytest.raises(InvalidRecord):
+            await log.append(memoryview(batch), acks=-1).wait()
+        assert log.log_end_offset == 0

@@ -14,7 +14,6 @@ from engine.batches.batch import BatchHeader, Codec, Record, RecordHeader, build
 from engine.batches.codecs import compress
 from engine.commit.record_validation import JOB_MAX_BYTES
 from engine.errors import (
-    CorruptMessage,
     EngineError,
     InvalidRecord,
     MessageTooLarge,
@@ -139,16 +138,16 @@ def packed(body: bytes, codec: Codec, count: int = 1) -> memoryview:
 
 
 BODY = bytes(build_batch(RECORDS)[61:])
-GROWING = packed(compress(Codec.ZSTD, bytes(2 << 20)), Codec.ZSTD)
+GROWING = memoryview(compressed_batch(Codec.ZSTD, [Record(b"key", bytes(2 << 20), NOW_MS)]))
 
 
 @pytest.mark.parametrize(
     ("sent", "target", "error"),
     [
-        (packed(compress(Codec.ZSTD, bytes(65 << 20)), Codec.ZSTD), CompressionType.LZ4, CorruptMessage),
-        (packed(compress(Codec.ZSTD, BODY)[:-1], Codec.ZSTD, 3), CompressionType.LZ4, CorruptMessage),
-        (packed(gzip.compress(BODY) * 2, Codec.GZIP, 6), CompressionType.LZ4, CorruptMessage),
-        (packed(BODY, Codec.GZIP, 3), CompressionType.LZ4, CorruptMessage),
+        (packed(compress(Codec.ZSTD, bytes(65 << 20)), Codec.ZSTD), CompressionType.LZ4, MessageTooLarge),
+        (packed(compress(Codec.ZSTD, BODY)[:-1], Codec.ZSTD, 3), CompressionType.LZ4, InvalidRecord),
+        (packed(gzip.compress(BODY) * 2, Codec.GZIP, 3), CompressionType.LZ4, InvalidRecord),
+        (packed(BODY, Codec.GZIP, 3), CompressionType.LZ4, InvalidRecord),
         (packed(compress(Codec.GZIP, BODY), Codec.GZIP, 1000), CompressionType.LZ4, InvalidRecord),
         (GROWING, CompressionType.UNCOMPRESSED, MessageTooLarge),
     ],

@@ -31,6 +31,7 @@ from testkit.logs import (
     records_in,
     running,
 )
+from testkit.wrong_timestamps import stored_as_sent, with_max_timestamp
 
 T = TypeVar("T")
 
@@ -307,6 +308,21 @@ async def test_logs_that_are_not_to_be_compacted(config: LogConfig, cleaner: Cle
         await fill(log)
         await trio.sleep(10 * BACKOFF_S)
         assert len(await values_in(log)) == 40
+
+
+async def test_segments_of_version_0_1_are_as_young_as_their_records() -> None:
+    """Their headers have no timestamp: min.compaction.lag.ms counts from the records."""
+    config = dataclasses.replace(COMPACT, min_compaction_lag_ms=1000)
+    async with running(SimulatedFileSystem()) as store:
+        log = await open_orders(store, config)
+        with stored_as_sent():
+            for number in range(40):
+                sent = keyed_batch((b"key", b"value %d" % number), timestamps_ms=[NOW_MS - 1001 + 100 * (number // 20)])
+                await log.append(with_max_timestamp(sent), acks=-1).wait()
+        await trio.sleep(BACKOFF_S + 1)
+        partition = log_of(log)
+        assert 0 < partition.log.clean_to <= 20, "as far as the old records go"
+        assert len([offset for offset in await values_in(log) if offset >= 20]) == 20
 
 
 async def test_cleaner_stats_count_passes_bytes_and_the_dirtiest_ratio() -> None:

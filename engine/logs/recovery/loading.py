@@ -19,10 +19,10 @@ from engine.batches.batch import (
     walk_records,
 )
 from engine.batches.codecs import decompress
-from engine.errors import CorruptMessage
+from engine.errors import CorruptMessage, DecompressedTooLarge
 from engine.files.filesystem import File
 from engine.logs.recovery.epochs import EpochHistory, EpochStart
-from engine.logs.segments.segment import BatchAt, Segment, find_batch, may_follow, walk_headers
+from engine.logs.segments.segment import BatchAt, Segment, find_batch, may_follow, newest_ms_at, walk_headers
 from engine.logs.segments.sparse_index import START, Entry
 
 FIRST_BATCH_ONLY = 1  # with a size of 1 byte, only the first batch
@@ -112,7 +112,7 @@ def walk(file: ReadableFile, part: Part) -> list[Entry]:
     segment, entries = Segment(part.base_offset), []
     try:
         for at in walk_headers(file, 0, part.end):
-            entry = segment.add(at.header)
+            entry = segment.add(at.header, newest_ms_at(file, at))
             if entry is not None:
                 entries.append(entry)
     except CorruptMessage:
@@ -197,7 +197,7 @@ def search_timestamp(part: Part, timestamp_ms: int, start_offset: int) -> Search
         except CorruptMessage:
             start, is_index_wrong = START, True
     for at in walk_headers(file, start[1], part.end):
-        if at.header.max_timestamp_ms >= timestamp_ms and at.header.next_offset > start_offset:
+        if may_reach(at.header, timestamp_ms) and at.header.next_offset > start_offset:
             found = _search_batch(file, at, timestamp_ms, start_offset)
             if found is not None:
                 return Searched(found, is_index_wrong)
@@ -215,11 +215,33 @@ def greatest_timestamp(part: Part, start_offset: int) -> int:
         if not header.record_count:
             continue
         if header.base_offset >= start_offset:
-            greatest_ms = max(greatest_ms, header.max_timestamp_ms)
+            greatest_ms = max(greatest_ms, newest_ms_at(file, at))
         elif header.next_offset > start_offset:
             records = [one for one in records_of(file, at) if header.base_offset + one.offset_delta >= start_offset]
             greatest_ms = max(greatest_ms, *(one.timestamp_ms for one in records), NO_TIMESTAMP_MS)
     return greatest_ms
+
+
+class Timestamps(NamedTuple):
+    """The greatest timestamps (ms) of a segment's first batch, and of all its records; -1 without any."""
+
+    first_ms: int
+    newest_ms: int
+
+
+def timestamps_of(part: Part) -> Timestamps:
+    """Find the timestamps of a segment in its headers, or in the records where these are wrong. Raises CorruptMessage,
+    FileNotFoundError."""
+    file = part.opened()
+    found = [
+        newest_ms_at(file, at) if at.header.record_count else NO_TIMESTAMP_MS for at in walk_headers(file, 0, part.end)
+    ]
+    return Timestamps(found[0], max(found)) if found else Timestamps(NO_TIMESTAMP_MS, NO_TIMESTAMP_MS)
+
+
+def may_reach(header: BatchHeader, timestamp_ms: int) -> bool:
+    """Whether a batch may have a record with that timestamp, or a later one."""
+    return header.max_timestamp_ms >= timestamp_ms or header.has_wrong_max_timestamp
 
 
 def position_of(file: ReadableFile, part: Part, offset: int) -> int:
@@ -251,7 +273,11 @@ def stored_batch(file: ReadableFile, at: BatchAt) -> memoryview:
 
 def _search_batch(file: ReadableFile, at: BatchAt, timestamp_ms: int, start_offset: int) -> TimestampFound | None:
     header = at.header
-    for record in records_of(file, at):
+    try:
+        records = records_of(file, at)
+    except DecompressedTooLarge:  # its beginning is at or before the record
+        return TimestampFound(max(header.base_offset, start_offset), header.max_timestamp_ms, header.leader_epoch)
+    for record in records:
         offset = header.base_offset + record.offset_delta
         if record.timestamp_ms >= timestamp_ms and offset >= start_offset:
             return TimestampFound(offset, record.timestamp_ms, header.leader_epoch)

@@ -21,7 +21,15 @@ from engine.logs.recovery.checkpoints import PartitionCheckpoint
 from engine.logs.segments.footer import SUFFIX as FOOTER_SUFFIX
 from engine.logs.segments.footer import FooterDamaged, footer_name, read_footer
 from engine.logs.segments.position import LogPosition
-from engine.logs.segments.segment import DELETED_SUFFIX, Segment, may_follow, segment_bases, segment_name, walk_headers
+from engine.logs.segments.segment import (
+    DELETED_SUFFIX,
+    Segment,
+    may_follow,
+    newest_ms_at,
+    segment_bases,
+    segment_name,
+    walk_headers,
+)
 from engine.logs.segments.sparse_index import Stored
 from engine.logs.segments.swap import finish_swaps
 from engine.logs.transactions.aborted import SUFFIX as ABORTED_SUFFIX
@@ -114,8 +122,9 @@ def _ends_from(filesystem: FileSystem, log: Log, offset: int) -> list[LogPositio
     for segment in log.segments:
         if segment.base_offset < first.base_offset:
             continue
-        for at in walk_headers(filesystem.open(log.path_of(segment.base_offset)), 0, segment.size_bytes):
-            newest_ms = max(newest_ms, at.header.max_timestamp_ms)
+        file = filesystem.open(log.path_of(segment.base_offset))
+        for at in walk_headers(file, 0, segment.size_bytes):
+            newest_ms = max(newest_ms, newest_ms_at(file, at))
             end = at.position + at.header.size_bytes
             if at.header.next_offset <= offset:
                 found.clear()
@@ -225,7 +234,7 @@ def _scan(log: Log, segment: Segment, file: File, last_known: LastKnown, *, veri
                 if len(stored) < at.header.size_bytes or not has_right_crc(memoryview(stored), at.header):
                     return False
             log.epochs.follow(at.header.leader_epoch, at.header.base_offset, segment.end_offset)
-            entry = segment.add(at.header)
+            entry = segment.add(at.header, newest_ms_at(file, at))
             if entry is not None and entry.offset >= last_known.stored.indexed_to:
                 log.unindexed.append((segment.base_offset, entry))
     except CorruptMessage:

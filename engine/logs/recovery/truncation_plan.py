@@ -14,7 +14,14 @@ from engine.logs.producers.snapshot import ASIDE_TEMPORARY, Snapshot, newest_sou
 from engine.logs.producers.state import ProducerTable, rebuilt
 from engine.logs.producers.walk import Extent, places_of, produced
 from engine.logs.segments.position import LogPosition
-from engine.logs.segments.segment import Segment, TruncationPoint, segment_name, unlink_behind, walk_headers
+from engine.logs.segments.segment import (
+    Segment,
+    TruncationPoint,
+    newest_ms_at,
+    segment_name,
+    unlink_behind,
+    walk_headers,
+)
 from engine.logs.segments.sparse_index import Entry, SparseIndex
 from engine.logs.transactions.aborted import aborted_below
 from engine.logs.transactions.aborted_files import aborted_of
@@ -104,7 +111,7 @@ def _segment_up_to(file: File, extent: Extent, known: tuple[SparseIndex, Entry] 
                 return segment
             if known is not None and at.position == begins_at and at.header.base_offset != segment.end_offset:
                 return None
-            segment.add(at.header)
+            segment.add(at.header, newest_ms_at(file, at))
     return None
 
 

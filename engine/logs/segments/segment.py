@@ -17,6 +17,7 @@ from engine.batches.batch import (
     BatchHeader,
     parse_header,
 )
+from engine.batches.timestamps import newest_of_stored
 from engine.errors import CorruptMessage, NotLoaded
 from engine.files.filesystem import File, FileSystem
 from engine.logs.segments.footer import SUFFIX as FOOTER_SUFFIX
@@ -107,6 +108,7 @@ class Segment:
         "entries",
         "file",
         "first_timestamp_ms",
+        "has_searched_timestamps",
         "index",
         "is_cold",
         "is_condemned",
@@ -127,6 +129,7 @@ class Segment:
         self.size_bytes = 0
         self.first_timestamp_ms = NO_TIMESTAMP_MS  # the greatest timestamp of the first batch
         self.max_timestamp_ms = NO_TIMESTAMP_MS
+        self.has_searched_timestamps = False  # its records were searched, since its headers had none
         self.index: SparseIndex | None = SparseIndex()
         self.marks: dict[int, int] = {}
         self.checked_from = 0
@@ -165,17 +168,19 @@ class Segment:
         """The summary of the segment. `leader_epoch` is that of its last batch."""
         return Summary(self.size_bytes, self.end_offset, self.first_timestamp_ms, self.max_timestamp_ms, leader_epoch)
 
-    def add(self, header: BatchHeader) -> Entry | None:
-        """Add the batch of `header`, with its final base offset, at the end; returns an index entry to store, or
-        None."""
+    def add(self, header: BatchHeader, newest_ms: int) -> Entry | None:
+        """Add the batch of `header`, with its final base offset, at the end; returns an index entry to store, or None.
+
+        `newest_ms`: the greatest timestamp of its records, which is that of the header unless this is wrong.
+        """
         position, offset = self.size_bytes, header.base_offset
         if not position:
-            self.first_timestamp_ms = header.max_timestamp_ms
+            self.first_timestamp_ms = newest_ms
             self.tally = Tally()
         if self.tally is not None:
             self.tally.add(header)
-        if header.max_timestamp_ms > self.max_timestamp_ms and header.record_count:  # compaction may have emptied it
-            self.max_timestamp_ms = header.max_timestamp_ms
+        if newest_ms > self.max_timestamp_ms and header.record_count:  # compaction may have emptied it
+            self.max_timestamp_ms = newest_ms
         if self.index is None:
             self.index = SparseIndex(position)
         if position >= self.index.next_position:
@@ -188,6 +193,17 @@ class Segment:
         self._next_entry_offset = offset + INTERVAL_RECORDS
         self._next_entry_position = position + INTERVAL_BYTES
         return Entry(offset, position, self.max_timestamp_ms)
+
+    @property
+    def lacks_timestamps(self) -> bool:
+        """Whether no header has told a timestamp; the records may have some, in logs of version 0.1."""
+        return self.max_timestamp_ms == NO_TIMESTAMP_MS and self.size_bytes > 0 and not self.has_searched_timestamps
+
+    def learn_timestamps(self, first_ms: int, newest_ms: int) -> None:
+        """Take over the greatest timestamps of the first batch and of all records, -1 without any."""
+        self.has_searched_timestamps = True
+        self.first_timestamp_ms = max(self.first_timestamp_ms, first_ms)
+        self.max_timestamp_ms = max(self.max_timestamp_ms, newest_ms)
 
     # Where batches begin
 
@@ -297,6 +313,13 @@ def walk_headers(file: ReadableFile, position: int, end: int) -> Iterator[BatchA
             raise CorruptMessage(f"the batch at position {position} has magic {header.magic}, {size_bytes} bytes")
         yield BatchAt(position, header)
         position += size_bytes
+
+
+def newest_ms_at(file: ReadableFile, at: BatchAt) -> int:
+    """The greatest timestamp of a stored batch: that of its header, or of its records if the header is wrong."""
+    if not at.header.has_wrong_max_timestamp:
+        return at.header.max_timestamp_ms
+    return newest_of_stored(memoryview(file.read_at(at.position, at.header.size_bytes)), at.header)
 
 
 def in_memory(file: File) -> Callable[[int, int], bytes]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from engine.api import NO_TIMESTAMP_MS
+
 INTERVAL_BYTES = 4096  # index.interval.bytes of Kafka
 INTERVAL_RECORDS = 1000
 ENTRIES_MAX = 16 * 1024
@@ -124,9 +126,12 @@ class SparseIndex:
         return self._at(entry)
 
     def before_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(Offset, position) of the last known batch up to which, included, all timestamps are below `timestamp_ms`."""
+        """(Offset, position) of the last known batch up to which, included, all timestamps are below `timestamp_ms`.
+
+        Entries without a timestamp do not tell: their headers may have been wrong.
+        """
         entry = bisect_left(self._max_timestamps_ms, timestamp_ms) - 1
-        return self._at(entry)
+        return self._at(entry if entry >= 0 and self._max_timestamps_ms[entry] != NO_TIMESTAMP_MS else -1)
 
     def offset_behind(self, position: int) -> int | None:
         """The offset of the first known batch that begins at or behind `position`; None without one."""

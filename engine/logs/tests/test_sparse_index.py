@@ -41,6 +41,15 @@ def test_an_empty_index_starts_at_the_beginning() -> None:
     assert SparseIndex().before_timestamp(5) == START
 
 
+def test_entries_without_a_timestamp_do_not_tell() -> None:
+    """The headers of their batches may have been wrong; the records may have any time."""
+    index = SparseIndex()
+    for number, newest_ms in enumerate([-1, -1, 100, 200]):
+        index.add(number, number * INTERVAL_BYTES, newest_ms)
+    assert index.before_timestamp(50) == START
+    assert index.before_timestamp(150) == (2, 2 * INTERVAL_BYTES)
+
+
 def test_an_index_stays_within_its_bounds_and_near_the_answer() -> None:
     index, count = SparseIndex(), 3 * ENTRIES_MAX
     for number in range(count):

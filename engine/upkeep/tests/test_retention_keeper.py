@@ -32,6 +32,7 @@ from engine.upkeep.retention_task import (
 )
 from testkit.logs import MAX_BYTES, NOW_MS, ORDERS, batch, bytes_of, open_orders, options, read_all, running
 from testkit.replicas import following, stamped
+from testkit.wrong_timestamps import stored_as_sent, with_max_timestamp
 
 T = TypeVar("T")
 
@@ -160,6 +161,23 @@ async def test_records_without_timestamps_are_as_old_as_their_file() -> None:
         clock.now_ms = NOW_MS + HOUR_MS + 1
         await trio.sleep(CHECK_S + 1)
         assert names(filesystem) == [2, 4]
+
+
+async def test_segments_of_version_0_1_are_as_old_as_their_records() -> None:
+    """Their headers have no timestamp, and their files were copied an hour ago."""
+    filesystem, clock = SimulatedFileSystem(), Clock()
+    filesystem.now_ms = clock
+    async with running(filesystem, checking(), clock=clock) as store:
+        log = await open_orders(store, HOURLY)
+        with stored_as_sent():
+            for first_ms in (NOW_MS - HOUR_MS - 8, NOW_MS - HOUR_MS, NOW_MS):
+                sent = batch(bytes(60), bytes(60), timestamps_ms=[first_ms, first_ms + 7])
+                await log.append(with_max_timestamp(sent), acks=-1).wait()
+        await trio.sleep(CHECK_S + 1)
+        assert names(filesystem) == [2, 4]
+        clock.now_ms += 8
+        await trio.sleep(CHECK_S + 1)
+        assert names(filesystem) == [4]
 
 
 async def test_a_file_that_is_old_matters_only_to_records_without_timestamps() -> None:

@@ -16,8 +16,10 @@ from engine.logs.segments.footer import footer_name
 from engine.logs.segments.segment import segment_name
 from engine.logs.transactions.aborted import decode_aborted
 from engine.tier import INDEX_ROW, TierableLog
+from engine.upkeep.sealed_listing import SealedListing
 from testkit.cold_logs import COUNT, DIRECTORY, EVERYTHING, Broker
 from testkit.logs import NOW_MS, append, read_all
+from testkit.wrong_timestamps import stored_as_sent, with_max_timestamp
 
 TRANSACTIONAL = 0x10
 
@@ -86,6 +88,24 @@ async def test_a_copy_for_the_tier_has_the_segment_its_footer_facts_and_epochs()
         rows = list(INDEX_ROW.iter_unpack(copied.index_rows))
         assert rows[0] == (facts.base_offset, 0, NOW_MS + 10 * facts.base_offset)
         assert await found.facts_of(segment.base_offset) == facts
+
+
+async def test_a_copy_of_a_segment_of_version_0_1_has_the_times_of_its_records() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        with stored_as_sent():
+            for number in range(COUNT):
+                sent = build_batch(
+                    [Record(b"key", b"value", NOW_MS + number), Record(b"key", b"", NOW_MS + 9 + number)]
+                )
+                await log.append(with_max_timestamp(sent), acks=-1).wait()
+        found, segment = await tierable(broker), log.log.segments[1]
+        facts, first = (await found.copy(segment.base_offset)).facts, segment.base_offset // 2
+        last = (facts.end_offset - 1) // 2
+        assert (facts.first_timestamp_ms, facts.max_timestamp_ms) == (NOW_MS + 9 + first, NOW_MS + 9 + last)
+        assert await found.facts_of(segment.base_offset) == facts
+        [listed] = await SealedListing(log).sealed_segments(facts.base_offset, facts.end_offset, 1)
+        assert listed.max_timestamp_ms == facts.max_timestamp_ms
 
 
 async def test_producers_at_the_end_of_each_segment_go_with_it() -> None:
