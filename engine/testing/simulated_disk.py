@@ -18,6 +18,7 @@ from engine.testing.simulated_inodes import Directory, Inode, files_below
 from engine.testing.simulated_loss import EverythingUnsynced, Loss, Operation, RandomLoss, SimulatedLock
 
 SECTOR_BYTES = 4096
+EVICTED_SHARE = 0.5  # of the files
 
 
 @dataclass(slots=True)
@@ -80,7 +81,7 @@ class SimulatedFile:
         if max(position, bad.start) < min(position + size_bytes, bad.stop):
             raise Unreadable(errno.EIO, "injected")
         if not self.is_cached(position, size_bytes):
-            self._inode.cold = range(0)
+            self._inode.warm(position, position + size_bytes)
         return bytes(self._inode.content[position : position + size_bytes])
 
     def read_cached(self, position: int, size_bytes: int) -> bytes | None:
@@ -381,8 +382,15 @@ class SimulatedFileSystem:
             inode.cold = range(len(inode.content))
 
     def evict(self, path: str, part: range) -> None:
-        """Take this part of a file out of the page cache, until any byte of it is read."""
+        """Take this part of a file out of the page cache, until it is read."""
         self._inode(path).cold = part
+
+    def evict_some(self, draw: random.Random) -> None:
+        """Take a part of each of some files out of the page cache, also of files without a name."""
+        for inode in self._inodes.values():
+            if inode.content and draw.random() < EVICTED_SHARE:
+                start = draw.randrange(len(inode.content))
+                inode.cold = range(start, draw.randint(start, len(inode.content)))
 
     # For tests that inspect, or damage, the content of the disk
 

@@ -19,9 +19,18 @@ class Inode:
         self.lost_writes = 0  # count of failed write-backs
         self.loss_errno = 0
         self.is_loss_reported = True  # to at least one sync
-        self.cold = range(0)  # the part that is not in the page cache
+        self.cold = range(0)  # the part that is not in the page cache; it is one range
         self.allocated_bytes = 0
         self.modified_ms = 0
+
+    def warm(self, start: int, end: int) -> None:
+        """Note that these bytes are in the page cache now. What is cold stays one range: the longer one behind them."""
+        cold = self.cold
+        if start <= cold.start or end < cold.stop:
+            first, last = max(end, cold.start), cold.stop
+        else:
+            first, last = cold.start, min(start, cold.stop)
+        self.cold = range(first, last) if first < last else range(0)
 
     def change(self, operation: Operation) -> None:
         self.unsynced.append(operation)

@@ -25,6 +25,7 @@ VERSIONS = (4, 6, 7, 11, 12, 13, 16, 17)
 HEADER_SIZE_BYTES = 61
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 NO_SESSION = -1
+EMPTY_ANSWERS_MAX = 50
 
 _decoded: dict[tuple[int, int, int], tuple[tuple[int, Value, int], ...]] = {}
 
@@ -178,6 +179,7 @@ class Follower(Consumer):
     uses_session: bool = True
     _positions: dict[tuple[str, int], int] = field(default_factory=dict)
     _ids: dict[str, bytes] = field(default_factory=dict)
+    _empty_answers: int = 0
 
     async def run(self) -> None:
         while not self._is_done():
@@ -229,6 +231,7 @@ class Follower(Consumer):
                 session_id, epoch, sent_positions = 0, 0, {}
                 await trio.sleep(0.01)
                 continue
+            self._note_progress(answer)
             if has_session:
                 session_id, epoch = answer.session_id, epoch + 1 if answer.session_id else 0
             sent_positions.update(wanted)
@@ -238,6 +241,24 @@ class Follower(Consumer):
             if is_bad:
                 session_id, epoch, sent_positions = 0, 0, {}
                 await trio.sleep(0.05)
+
+    def _note_progress(self, answer: Any) -> None:
+        """Note trouble after many answers in a row without error and records, below the last stable offset."""
+        names = self.names()
+        rows = [
+            ((topic.topic or names.get(topic.topic_id, ""), row.partition_index), row)
+            for topic in answer.responses
+            for row in topic.partitions
+        ]
+        if not rows:
+            return  # of a session, which names only what has changed
+        is_empty = not any(row.error_code or row.records for _, row in rows)
+        is_waiting = any(
+            self._positions.get(key, 0) < min(row.high_watermark, row.last_stable_offset) for key, row in rows
+        )
+        self._empty_answers = self._empty_answers + 1 if is_empty and is_waiting else 0
+        if self._empty_answers == EMPTY_ANSWERS_MAX:
+            self.shared.history.troubles.append(f"{self.name}: {EMPTY_ANSWERS_MAX} fetches in a row brought nothing")
 
     async def _find_positions(self, connection: Connection) -> bool:
         """Find a start for partitions without a position. Return False if the set of partitions has changed."""

@@ -18,6 +18,7 @@ import engine.commit.group_committer
 import engine.logs.segments.segment
 import engine.logs.segments.sparse_index
 import kafkawire.adapters.tier
+import kafkawire.fetching.cold_loads
 import tiering.manifest.manifest_log
 import tiering.names
 import tiering.read.chunks
@@ -38,6 +39,7 @@ from kafkawire.tests.simulation.group_plan import plan_groups
 from kafkawire.tests.simulation.history import History, Place, StoredRecord
 from kafkawire.tests.simulation.lives import Lives
 from kafkawire.tests.simulation.network import Network
+from kafkawire.tests.simulation.pages import MemoryPressure, has_memory_pressure
 from kafkawire.tests.simulation.plan import Plan, plan
 from kafkawire.tests.simulation.reader import Follower, Wanderer
 from kafkawire.tests.simulation.shared import Shared
@@ -96,6 +98,7 @@ def _make_tiers_small() -> None:
     """Reduce the sizes in the tier: a segment has several chunks, a cache few; manifests have pages, and old versions
     go. And a late request takes less than 15 minutes, because brokers do much in that time."""
     override(kafkawire.adapters.tier, UploaderOptions=partial(UploaderOptions, late_put_ms=LATE_PUT_MS))
+    override(kafkawire.fetching.cold_loads, LOAD_MAX_BYTES=2 * CHUNK_BYTES)
     override(tiering.read.chunks, CHUNK_BYTES=CHUNK_BYTES, KEPT_MIN=2)
     override(tiering.read.cold_file, CHUNK_BYTES=CHUNK_BYTES)
     override(tiering.read.cold_tier, SEEK_BYTES=CHUNK_BYTES, SEQUENTIAL_BYTES=2 * CHUNK_BYTES)
@@ -249,6 +252,8 @@ class _Run:
             load.start_soon(self.transactions.run)
             if self.tier.plan.is_on:  # another task would change the runs of seeds without a tier
                 load.start_soon(self.tier.run)
+            if has_memory_pressure(self.plan.seed):
+                load.start_soon(MemoryPressure(self.shared, self.lives.world.disk).run)
             await self.faults.run()
             while self.history.operations < OPERATIONS_MIN:
                 await trio.sleep(0.01)
