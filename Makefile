@@ -15,7 +15,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install
 OLDEST_PYTHON := .cache/oldest-python
 NEWEST_SPARK := .cache/newest-spark
 
-.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate fmt lint release-check modules where clean
+.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars schema-jar kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate fmt lint release-check modules where clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -91,7 +91,7 @@ modules:  ## print each module with its purpose: make modules FOLDER=engine/logs
 where:  ## print the present name of an old one: make where OLD=name
 	@$(BIN)/python -m tools.rename where $(OLD)
 
-generate: install-test  ## write the generated files: messages, docs/{protocol,configs,compatibility,ledger,mutants}.md, the dashboard
+generate: install-test schema-jar  ## write the generated files: messages, docs/{protocol,configs,compatibility,ledger,mutants}.md, the dashboard
 	$(BIN)/python tools/generate_messages.py
 	$(BIN)/python tools/generate_protocol_doc.py
 	$(BIN)/python tools/generate_config_doc.py
@@ -100,8 +100,9 @@ generate: install-test  ## write the generated files: messages, docs/{protocol,c
 	$(BIN)/python tools/generate_ledger_doc.py
 	$(BIN)/python tools/generate_mutants_doc.py
 
-jars: kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars
+jars: schema-jar kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars
 kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars
+schema-jar: $(JARS)/schemas/.done  ## the schemas of Apache Kafka 4.4.0's messages, into .cache/jars/schemas
 kafka-tier-jars: $(JARS)/kafka-tier/.done  ## the store that Apache Kafka tests its remote tier with, into .cache/jars/kafka-tier
 spark-jars: $(JARS)/spark/.done  ## the four jars Spark's kafka source needs, into .cache/jars/spark
 registry-jars: $(JARS)/registry/.done  ## Apicurio Registry, into .cache/jars/registry

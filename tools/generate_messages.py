@@ -1,66 +1,36 @@
-"""Writes kafkawire/messages/: one module per API, from the schemas that kio carries.
+"""Writes kafkawire/messages/: one module per API, from the schemas in Apache Kafka's clients jar.
 
     python tools/generate_messages.py [DIRECTORY]
 
-kio has one class per message and version; here the versions are merged into one class with the fields of all, and a
-table of rows that says in which versions, and how, each field is on the wire. Names are Kafka's. If kio has a duration
-or a point in time, the generated class has the wire's integer, and its name ends in `_ms`.
+Kafka's schemas say for each field in which versions it is on the wire. Here the fields of all versions are merged into
+one class, with a table of rows that says in which versions, and how, each field is on the wire. Names are Kafka's.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import sys
-import types
-import typing
-import uuid
+from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from kio.schema.index import api_key_map, schema_name_map
-from kio.static.constants import EntityType
+from tools.kafka_schemas import ZERO_UUID, Row, Schema, Side, Versions, clients_jar, read_schemas, snake_case
 
-Side = Literal[EntityType.request, EntityType.response]
-
-ZERO_UUID = bytes(16)
-NO_TIMESTAMP_MS = -1  # kio's None
 TARGET = Path(__file__).resolve().parent.parent / "kafkawire" / "messages"
 
-# KRaft's own: this broker has no KRaft quorum.
-NOT_OURS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 80, 81, 82}
-# Versions kio knows but Apache Kafka 4.3.1 does not call stable.
-STABLE_UNTIL = {"init_producer_id": 5}
+# The APIs that the broker serves (a test compares them with the API table), and those that only its clients use.
+SERVED = {
+    *range(4), *range(8, 29), 32, 33, 35, 36, 37, 42, 43, 44, 45, 46, 47, 57, 60, 61, 64, 65, 66, 74, 75,
+}  # fmt: skip
+OF_CLIENTS = {69}
 
 # Tags of fields that only kafkawire brokers send to each other; all others skip unknown tags.
 OURS_FROM_TAG = 10_000
 
+SIDES: tuple[Side, Side] = ("request", "response")
+
 INTEGERS = {"int8", "int16", "int32", "int64", "uint16", "uint32"}
-WIRE_KINDS = {
-    "error_code": "int16",
-    "timedelta_i32": "int32",
-    "timedelta_i64": "int64",
-}
-
-
-@dataclass(frozen=True)
-class Row:
-    """A field in one version, or, merged, in a range of versions."""
-
-    name: str
-    kind: str
-    struct: str | None
-    array: bool
-    nullable: bool
-    tag: int | None
-    default: Any
-    first: int = 0
-    last: int = 0
-
-    def form(self) -> tuple[Any, ...]:
-        return (self.name, self.kind, self.struct, self.array, self.nullable, self.tag)
 
 
 @dataclass
@@ -82,14 +52,6 @@ class MessagePlan:
 
 
 OURS = {
-    ("fetch", "EpochStart"): [
-        Row("epoch", "int32", None, False, False, None, 0, 12, 18),
-        Row("start_offset", "int64", None, False, False, None, 0, 12, 18),
-    ],
-    ("fetch", "WhatIsDropped"): [
-        Row(name, "int64", None, False, False, None, 0, 12, 18)
-        for name in ("tombstones_to", "markers_to", "replaced_to", "swaps", "gone_by")
-    ],
     ("fetch", "PartitionData"): [
         Row("begins_segment", "bool", None, False, False, OURS_FROM_TAG, False, 12, 18),
         Row("epoch_starts", "struct", "EpochStart", True, True, OURS_FROM_TAG + 1, None, 12, 18),
@@ -104,75 +66,16 @@ OURS = {
 }
 
 
-# Reading kio
-
-
-def kio_class(path: str) -> type[Any]:
-    module, _, name = path.replace(":", ".").rpartition(".")
-    found: type[Any] = getattr(importlib.import_module(module), name)
-    return found
-
-
-def read_field(item: dataclasses.Field[Any], hint: Any) -> Row:
-    """A dataclass field as a row. The outer type tells nullability; `| None` of a uuid is the zero uuid, and of a point
-    in time -1."""
-    nullable = False
-    if isinstance(hint, types.UnionType) and type(None) in hint.__args__:
-        (hint,) = (argument for argument in hint.__args__ if argument is not type(None))
-        nullable = hint is not uuid.UUID
-    array = typing.get_origin(hint) is tuple
-    if array:
-        hint = typing.get_args(hint)[0]
-    if dataclasses.is_dataclass(hint):
-        assert isinstance(hint, type)
-        return Row(item.name, "struct", hint.__name__, array, nullable, item.metadata.get("tag"), None)
-    kafka_type = item.metadata["kafka_type"]
-    if kafka_type == "datetime_i64":
-        absent = 0 if item.default is dataclasses.MISSING and not nullable else NO_TIMESTAMP_MS
-        return Row(item.name + "_ms", "int64", None, array, False, item.metadata.get("tag"), absent)
-    name = item.name
-    if kafka_type.startswith("timedelta") and not name.endswith("_ms"):
-        name += "_ms"
-    kind = WIRE_KINDS.get(kafka_type, kafka_type)
-    default = None if array else plain_default(item, kind, nullable)
-    return Row(name, kind, None, array, nullable, item.metadata.get("tag"), default)
-
-
-def plain_default(item: dataclasses.Field[Any], kind: str, nullable: bool) -> Any:
-    """Kafka's default as a wire value."""
-    if nullable:
-        return None
-    value = item.default
-    if value is dataclasses.MISSING or value is None:
-        zeros: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "records": None, "uuid": bytes(16)}
-        return zeros.get(kind, 0.0 if kind == "float64" else 0)
-    if isinstance(value, timedelta):
-        return value // timedelta(milliseconds=1)
-    if isinstance(value, uuid.UUID):
-        return value.bytes
-    if kind == "bool":
-        return bool(value)
-    if kind == "float64":
-        return float(value)
-    return int(value) if kind in INTEGERS else str(value)
-
-
-def read_struct(cls: type[Any], found: dict[str, list[Row]]) -> None:
-    """The rows of a kio class and, before it, of the classes it holds."""
-    hints = typing.get_type_hints(cls)
-    rows = []
-    for item in dataclasses.fields(cls):
-        hint = hints[item.name]
-        for nested in nested_classes(hint):
-            read_struct(nested, found)
-        rows.append(read_field(item, hint))
-    found[cls.__name__] = rows
-
-
-def nested_classes(hint: Any) -> list[type[Any]]:
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return [hint]
-    return [cls for argument in typing.get_args(hint) for cls in nested_classes(argument)]
+OURS_STRUCTS = {
+    "EpochStart": [
+        Row("epoch", "int32", None, False, False, None, 0, 12, 18),
+        Row("start_offset", "int64", None, False, False, None, 0, 12, 18),
+    ],
+    "WhatIsDropped": [
+        Row(name, "int64", None, False, False, None, 0, 12, 18)
+        for name in ("tombstones_to", "markers_to", "replaced_to", "swaps", "gone_by")
+    ],
+}
 
 
 # Merging versions
@@ -191,23 +94,26 @@ def merge(plan: StructPlan, rows: list[Row], version: int) -> None:
             at += 1
 
 
-def read_message(api: str, kind: Side) -> MessagePlan:
-    versions = sorted(v for v in schema_name_map[api] if v <= STABLE_UNTIL.get(api, 99))
-    plan = MessagePlan(api, (versions[0], versions[-1]), versions[-1] + 1, {})
-    for version in versions:
-        cls = kio_class(schema_name_map[api][version][kind])
-        if cls.__flexible__:
-            plan.flexible_from = min(plan.flexible_from, version)
-        found: dict[str, list[Row]] = {}
-        read_struct(cls, found)
-        for name, rows in found.items():
+def read_message(api: str, schema: Schema, versions: Versions) -> MessagePlan:
+    first, last = versions
+    flexible_from = min(max(schema.flexible.first, first), last + 1) if schema.flexible.last >= first else last + 1
+    plan = MessagePlan(api, (first, last), flexible_from, {})
+    for version in range(first, last + 1):
+        for name, rows in schema.structs(version).items():
             merge(plan.structs.setdefault(name, StructPlan(name)), rows, version)
-    root = kio_class(schema_name_map[api][versions[-1]][kind]).__name__
     for (ours_in, name), rows in OURS.items():
-        if ours_in == api:
-            plan.structs.setdefault(name, StructPlan(name)).rows += rows
-    plan.structs = {name: plan.structs[name] for name in innermost_first(root, plan.structs)}
+        if ours_in == api and name in plan.structs:
+            add_ours(plan.structs, name, rows)
+    plan.structs = {name: plan.structs[name] for name in innermost_first(schema.name, plan.structs)}
     return plan
+
+
+def add_ours(structs: dict[str, StructPlan], name: str, rows: list[Row]) -> None:
+    """Add our own rows to a struct, and our own structs that they hold."""
+    structs[name].rows += rows
+    for row in rows:
+        if row.struct is not None:
+            structs[row.struct] = StructPlan(row.struct, list(OURS_STRUCTS[row.struct]))
 
 
 def innermost_first(name: str, structs: dict[str, StructPlan]) -> list[str]:
@@ -325,8 +231,10 @@ def write_message(plan: MessagePlan, key: int, is_request: bool) -> list[str]:
     return [*lines, "", *write_struct(root, header, "Message", is_request)]
 
 
-def write_module(api: str, key: int) -> str:
-    request, response = read_message(api, EntityType.request), read_message(api, EntityType.response)
+def write_module(api: str, sides: dict[Side, Schema]) -> str:
+    key = sides["request"].key
+    versions = sides["request"].versions  # only the schema of the request tells that the last one is not stable
+    request, response = (read_message(api, sides[side], versions) for side in SIDES)
     rename_clashes(request, response)
     body = [*write_message(request, key, True), *write_message(response, key, False)]
     sized = ["from collections.abc import Sized"] if any("Sized" in line for line in body) else []
@@ -348,32 +256,38 @@ def write_module(api: str, key: int) -> str:
     return "\n".join([*head, *body]).rstrip() + "\n"
 
 
-def apis() -> dict[str, int]:
-    """Module name → API key, of the served APIs."""
-    found = {name: key for key, name in api_key_map.items() if key not in NOT_OURS and key >= 0}
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+def apis(jar: Path) -> dict[str, dict[Side, Schema]]:
+    """Module name → schemas, in the order of the API keys."""
+    found: dict[int, dict[Side, Schema]] = defaultdict(dict)
+    for schema in read_schemas(jar):
+        if schema.key in SERVED | OF_CLIENTS:
+            found[schema.key][schema.side] = schema
+    return {snake_case(sides["request"].name.removesuffix("Request")): sides for _, sides in sorted(found.items())}
 
 
-def write_index(names: dict[str, int]) -> str:
+def write_index(names: dict[str, dict[Side, Schema]]) -> str:
     lines = [
         '"""Message classes, one module per API. Generated by tools/generate_messages.py: do not edit."""',
         "",
         "# Module of each API key; the modules are imported when they are asked for (wire.versions).",
         "MODULES = {",
-        *(f'    {key}: "{name}",' for name, key in names.items()),
+        *(f'    {sides["request"].key}: "{name}",' for name, sides in names.items()),
         "}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def generate(target: Path) -> None:
+def generate(target: Path, jar: Path) -> None:
     """Writes all modules into `target`."""
     target.mkdir(exist_ok=True)
-    names = apis()
-    for name, key in names.items():
-        (target / f"{name}.py").write_text(write_module(name, key), encoding="utf-8")
+    names = apis(jar)
+    for name, sides in names.items():
+        (target / f"{name}.py").write_text(write_module(name, sides), encoding="utf-8")
     (target / "__init__.py").write_text(write_index(names), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else TARGET)
+    found = clients_jar()
+    if found is None:
+        sys.exit("Kafka's clients jar is missing: run `make schema-jar`")
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else TARGET, found)

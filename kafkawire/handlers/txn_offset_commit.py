@@ -13,7 +13,7 @@ Behavior:
   KafkaApis.handleTxnOffsetCommitRequest.
 
 Version notes: 2 leader epochs (KIP-320) and COORDINATOR_LOAD_IN_PROGRESS, 3 member and generation (KIP-447), 4
-TRANSACTION_ABORTABLE, 5 the group's partition need not have been added (KIP-890).
+TRANSACTION_ABORTABLE, 5 the group's partition need not have been added (KIP-890), 6 topic ids (KIP-1319).
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_LOADING: Final = 2
 FIRST_VERSION_WITH_ABORTABLE: Final = 4
 FIRST_VERSION_THAT_ADDS: Final = 5
+FIRST_VERSION_WITH_IDS: Final = 6
 
 
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingReply[TxnOffsetCommitResponse]:
@@ -57,8 +58,7 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingR
         return immediate_reply(refuse(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         return immediate_reply(refuse(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    image = context.broker.cluster.image
-    found = [find_topic(context, image, Operation.READ, topic.name) for topic in request.topics]
+    found = [_find_topic(context, topic) for topic in request.topics]
     offsets = [
         OffsetToCommit(
             info.name,
@@ -74,7 +74,7 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingR
     ]
     if not offsets:
         return immediate_reply(_response_of(request, found, iter(())))
-    claim = Claim(request.member_id, request.group_instance_id, request.generation_id)
+    claim = Claim(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     if not request.transactional_id:
         return immediate_reply(refuse(context, request, ErrorCode.INVALID_REQUEST))
     protocol = SECOND_PROTOCOL if context.api_version >= FIRST_VERSION_THAT_ADDS else FIRST_PROTOCOL
@@ -88,6 +88,11 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingR
         protocol=protocol,
     )
     return PendingReply([pending], partial(_respond, context.api_version, request, found, pending))
+
+
+def _find_topic(context: RequestContext, topic: TxnOffsetCommitRequestTopic) -> TopicInfo | ErrorCode:
+    topic_id = topic.topic_id if context.api_version >= FIRST_VERSION_WITH_IDS else None
+    return find_topic(context, context.broker.cluster.image, Operation.READ, topic.name, topic_id)
 
 
 def _permission(context: RequestContext, request: TxnOffsetCommitRequest, protocol: int) -> Future[None] | None:
@@ -143,7 +148,7 @@ def _topic(
         )
         for asked in topic.partitions
     ]
-    return TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows)
+    return TxnOffsetCommitResponseTopic(topic_id=topic.topic_id, name=topic.name, partitions=rows)
 
 
 def _refusal(info: TopicInfo | ErrorCode, asked: TxnOffsetCommitRequestPartition) -> ErrorCode:
@@ -154,4 +159,4 @@ def _refusal(info: TopicInfo | ErrorCode, asked: TxnOffsetCommitRequestPartition
     return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-API = Api("txn_offset_commit", TxnOffsetCommitRequest, handle, refuse, 0, 5, two_stage=True)
+API = Api("txn_offset_commit", TxnOffsetCommitRequest, handle, refuse, 0, 6, two_stage=True)

@@ -9,15 +9,17 @@ API_KEY = 18
 
 
 class ApiVersionsRequest(Message):
-    """Versions 0-4, flexible from 3."""
+    """Versions 0-5, flexible from 3."""
 
     API_KEY: ClassVar[int] = 18
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 4)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
     FLEXIBLE_FROM: ClassVar[int] = 3
-    __slots__ = ('client_software_name', 'client_software_version')
+    __slots__ = ('client_software_name', 'client_software_version', 'cluster_id', 'node_id')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('client_software_name', 'string', 3, 4, default=''),
-        Field('client_software_version', 'string', 3, 4, default=''),
+        Field('client_software_name', 'string', 3, 5, default=''),
+        Field('client_software_version', 'string', 3, 5, default=''),
+        Field('cluster_id', 'string', 5, 5, nullable=True),
+        Field('node_id', 'int32', 5, 5, default=-1),
     )
 
     def __init__(
@@ -25,17 +27,21 @@ class ApiVersionsRequest(Message):
         *,
         client_software_name: str = '',
         client_software_version: str = '',
+        cluster_id: str | None = None,
+        node_id: int = -1,
     ) -> None:
         self.client_software_name = client_software_name
         self.client_software_version = client_software_version
+        self.cluster_id = cluster_id
+        self.node_id = node_id
 
 
 class ApiVersion(MessageStruct):
     __slots__ = ('api_key', 'min_version', 'max_version')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('api_key', 'int16', 0, 4, default=0),
-        Field('min_version', 'int16', 0, 4, default=0),
-        Field('max_version', 'int16', 0, 4, default=0),
+        Field('api_key', 'int16', 0, 5, default=0),
+        Field('min_version', 'int16', 0, 5, default=0),
+        Field('max_version', 'int16', 0, 5, default=0),
     )
 
     def __init__(
@@ -53,9 +59,9 @@ class ApiVersion(MessageStruct):
 class SupportedFeatureKey(MessageStruct):
     __slots__ = ('name', 'min_version', 'max_version')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('name', 'string', 3, 4, default=''),
-        Field('min_version', 'int16', 3, 4, default=0),
-        Field('max_version', 'int16', 3, 4, default=0),
+        Field('name', 'string', 3, 5, default=''),
+        Field('min_version', 'int16', 3, 5, default=0),
+        Field('max_version', 'int16', 3, 5, default=0),
     )
 
     def __init__(
@@ -73,9 +79,9 @@ class SupportedFeatureKey(MessageStruct):
 class FinalizedFeatureKey(MessageStruct):
     __slots__ = ('name', 'max_version_level', 'min_version_level')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('name', 'string', 3, 4, default=''),
-        Field('max_version_level', 'int16', 3, 4, default=0),
-        Field('min_version_level', 'int16', 3, 4, default=0),
+        Field('name', 'string', 3, 5, default=''),
+        Field('max_version_level', 'int16', 3, 5, default=0),
+        Field('min_version_level', 'int16', 3, 5, default=0),
     )
 
     def __init__(
@@ -91,20 +97,20 @@ class FinalizedFeatureKey(MessageStruct):
 
 
 class ApiVersionsResponse(Message):
-    """Versions 0-4, flexible from 3."""
+    """Versions 0-5, flexible from 3."""
 
     API_KEY: ClassVar[int] = 18
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 4)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
     FLEXIBLE_FROM: ClassVar[int] = 3
     __slots__ = ('error_code', 'api_keys', 'throttle_time_ms', 'supported_features', 'finalized_features_epoch', 'finalized_features', 'zk_migration_ready')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('error_code', 'int16', 0, 4, default=0),
-        Field('api_keys', 'struct', 0, 4, struct=ApiVersion, array=True),
-        Field('throttle_time_ms', 'int32', 1, 4, default=0),
-        Field('supported_features', 'struct', 3, 4, struct=SupportedFeatureKey, array=True, tag=0),
-        Field('finalized_features_epoch', 'int64', 3, 4, tag=1, default=-1),
-        Field('finalized_features', 'struct', 3, 4, struct=FinalizedFeatureKey, array=True, tag=2),
-        Field('zk_migration_ready', 'bool', 3, 4, tag=3, default=False),
+        Field('error_code', 'int16', 0, 5, default=0),
+        Field('api_keys', 'struct', 0, 5, struct=ApiVersion, array=True),
+        Field('throttle_time_ms', 'int32', 1, 5, default=0),
+        Field('supported_features', 'struct', 3, 5, struct=SupportedFeatureKey, array=True, tag=0),
+        Field('finalized_features_epoch', 'int64', 3, 5, tag=1, default=-1),
+        Field('finalized_features', 'struct', 3, 5, struct=FinalizedFeatureKey, array=True, tag=2),
+        Field('zk_migration_ready', 'bool', 3, 5, tag=3, default=False),
     )
 
     def __init__(

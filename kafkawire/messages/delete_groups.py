@@ -9,14 +9,14 @@ API_KEY = 42
 
 
 class DeleteGroupsRequest(Message):
-    """Versions 0-2, flexible from 2."""
+    """Versions 0-3, flexible from 2."""
 
     API_KEY: ClassVar[int] = 42
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 3)
     FLEXIBLE_FROM: ClassVar[int] = 2
     __slots__ = ('groups_names',)
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('groups_names', 'string', 0, 2, array=True),
+        Field('groups_names', 'string', 0, 3, array=True),
     )
 
     def __init__(
@@ -28,10 +28,11 @@ class DeleteGroupsRequest(Message):
 
 
 class DeletableGroupResult(MessageStruct):
-    __slots__ = ('group_id', 'error_code')
+    __slots__ = ('group_id', 'error_code', 'error_message')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('group_id', 'string', 0, 2, default=''),
-        Field('error_code', 'int16', 0, 2, default=0),
+        Field('group_id', 'string', 0, 3, default=''),
+        Field('error_code', 'int16', 0, 3, default=0),
+        Field('error_message', 'string', 3, 3, nullable=True),
     )
 
     def __init__(
@@ -39,21 +40,23 @@ class DeletableGroupResult(MessageStruct):
         *,
         group_id: str = '',
         error_code: int = 0,
+        error_message: str | None = None,
     ) -> None:
         self.group_id = group_id
         self.error_code = error_code
+        self.error_message = error_message
 
 
 class DeleteGroupsResponse(Message):
-    """Versions 0-2, flexible from 2."""
+    """Versions 0-3, flexible from 2."""
 
     API_KEY: ClassVar[int] = 42
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 3)
     FLEXIBLE_FROM: ClassVar[int] = 2
     __slots__ = ('throttle_time_ms', 'results')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('throttle_time_ms', 'int32', 0, 2, default=0),
-        Field('results', 'struct', 0, 2, struct=DeletableGroupResult, array=True),
+        Field('throttle_time_ms', 'int32', 0, 3, default=0),
+        Field('results', 'struct', 0, 3, struct=DeletableGroupResult, array=True),
     )
 
     def __init__(

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from kafkawire.wire.message import Message, MessageStruct
+from kafkawire.wire.primitives import ZERO_UUID
 from kafkawire.wire.schema import Field
 
 API_KEY = 28
@@ -11,10 +12,10 @@ API_KEY = 28
 class TxnOffsetCommitRequestPartition(MessageStruct):
     __slots__ = ('partition_index', 'committed_offset', 'committed_leader_epoch', 'committed_metadata')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('partition_index', 'int32', 0, 5, default=0),
-        Field('committed_offset', 'int64', 0, 5, default=0),
-        Field('committed_leader_epoch', 'int32', 2, 5, default=-1),
-        Field('committed_metadata', 'string', 0, 5, nullable=True),
+        Field('partition_index', 'int32', 0, 6, default=0),
+        Field('committed_offset', 'int64', 0, 6, default=0),
+        Field('committed_leader_epoch', 'int32', 2, 6, default=-1),
+        Field('committed_metadata', 'string', 0, 6, nullable=True),
     )
 
     def __init__(
@@ -32,38 +33,41 @@ class TxnOffsetCommitRequestPartition(MessageStruct):
 
 
 class TxnOffsetCommitRequestTopic(MessageStruct):
-    __slots__ = ('name', 'partitions')
+    __slots__ = ('topic_id', 'name', 'partitions')
     FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field('topic_id', 'uuid', 6, 6, default=ZERO_UUID),
         Field('name', 'string', 0, 5, default=''),
-        Field('partitions', 'struct', 0, 5, struct=TxnOffsetCommitRequestPartition, array=True),
+        Field('partitions', 'struct', 0, 6, struct=TxnOffsetCommitRequestPartition, array=True),
     )
 
     def __init__(
         self,
         *,
+        topic_id: bytes = ZERO_UUID,
         name: str = '',
         partitions: list[TxnOffsetCommitRequestPartition] | None = None,
     ) -> None:
+        self.topic_id = topic_id
         self.name = name
         self.partitions: list[TxnOffsetCommitRequestPartition] = [] if partitions is None else partitions
 
 
 class TxnOffsetCommitRequest(Message):
-    """Versions 0-5, flexible from 3."""
+    """Versions 0-6, flexible from 3."""
 
     API_KEY: ClassVar[int] = 28
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 6)
     FLEXIBLE_FROM: ClassVar[int] = 3
-    __slots__ = ('transactional_id', 'group_id', 'producer_id', 'producer_epoch', 'generation_id', 'member_id', 'group_instance_id', 'topics')
+    __slots__ = ('transactional_id', 'group_id', 'producer_id', 'producer_epoch', 'generation_id_or_member_epoch', 'member_id', 'group_instance_id', 'topics')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('transactional_id', 'string', 0, 5, default=''),
-        Field('group_id', 'string', 0, 5, default=''),
-        Field('producer_id', 'int64', 0, 5, default=0),
-        Field('producer_epoch', 'int16', 0, 5, default=0),
-        Field('generation_id', 'int32', 3, 5, default=-1),
-        Field('member_id', 'string', 3, 5, default=''),
-        Field('group_instance_id', 'string', 3, 5, nullable=True),
-        Field('topics', 'struct', 0, 5, struct=TxnOffsetCommitRequestTopic, array=True),
+        Field('transactional_id', 'string', 0, 6, default=''),
+        Field('group_id', 'string', 0, 6, default=''),
+        Field('producer_id', 'int64', 0, 6, default=0),
+        Field('producer_epoch', 'int16', 0, 6, default=0),
+        Field('generation_id_or_member_epoch', 'int32', 3, 6, default=-1),
+        Field('member_id', 'string', 3, 6, default=''),
+        Field('group_instance_id', 'string', 3, 6, nullable=True),
+        Field('topics', 'struct', 0, 6, struct=TxnOffsetCommitRequestTopic, array=True),
     )
 
     def __init__(
@@ -73,7 +77,7 @@ class TxnOffsetCommitRequest(Message):
         group_id: str = '',
         producer_id: int = 0,
         producer_epoch: int = 0,
-        generation_id: int = -1,
+        generation_id_or_member_epoch: int = -1,
         member_id: str = '',
         group_instance_id: str | None = None,
         topics: list[TxnOffsetCommitRequestTopic] | None = None,
@@ -82,7 +86,7 @@ class TxnOffsetCommitRequest(Message):
         self.group_id = group_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.generation_id = generation_id
+        self.generation_id_or_member_epoch = generation_id_or_member_epoch
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.topics: list[TxnOffsetCommitRequestTopic] = [] if topics is None else topics
@@ -91,8 +95,8 @@ class TxnOffsetCommitRequest(Message):
 class TxnOffsetCommitResponsePartition(MessageStruct):
     __slots__ = ('partition_index', 'error_code')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('partition_index', 'int32', 0, 5, default=0),
-        Field('error_code', 'int16', 0, 5, default=0),
+        Field('partition_index', 'int32', 0, 6, default=0),
+        Field('error_code', 'int16', 0, 6, default=0),
     )
 
     def __init__(
@@ -106,32 +110,35 @@ class TxnOffsetCommitResponsePartition(MessageStruct):
 
 
 class TxnOffsetCommitResponseTopic(MessageStruct):
-    __slots__ = ('name', 'partitions')
+    __slots__ = ('topic_id', 'name', 'partitions')
     FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field('topic_id', 'uuid', 6, 6, default=ZERO_UUID),
         Field('name', 'string', 0, 5, default=''),
-        Field('partitions', 'struct', 0, 5, struct=TxnOffsetCommitResponsePartition, array=True),
+        Field('partitions', 'struct', 0, 6, struct=TxnOffsetCommitResponsePartition, array=True),
     )
 
     def __init__(
         self,
         *,
+        topic_id: bytes = ZERO_UUID,
         name: str = '',
         partitions: list[TxnOffsetCommitResponsePartition] | None = None,
     ) -> None:
+        self.topic_id = topic_id
         self.name = name
         self.partitions: list[TxnOffsetCommitResponsePartition] = [] if partitions is None else partitions
 
 
 class TxnOffsetCommitResponse(Message):
-    """Versions 0-5, flexible from 3."""
+    """Versions 0-6, flexible from 3."""
 
     API_KEY: ClassVar[int] = 28
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 6)
     FLEXIBLE_FROM: ClassVar[int] = 3
     __slots__ = ('throttle_time_ms', 'topics')
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field('throttle_time_ms', 'int32', 0, 5, default=0),
-        Field('topics', 'struct', 0, 5, struct=TxnOffsetCommitResponseTopic, array=True),
+        Field('throttle_time_ms', 'int32', 0, 6, default=0),
+        Field('topics', 'struct', 0, 6, struct=TxnOffsetCommitResponseTopic, array=True),
     )
 
     def __init__(

@@ -16,7 +16,7 @@ from kafkawire.tests.harness import open_handlers
 
 DESCRIBE_VERSIONS = range(7)
 LIST_VERSIONS = range(6)
-DELETE_VERSIONS = range(3)
+DELETE_VERSIONS = range(4)
 NOT_ASKED = -(2**31)
 MEMBER = MemberDescription("m", "i", "client", "/10.0.0.9", b"metadata", b"assignment")
 STABLE = GroupDescription("g", GroupState.STABLE, "consumer", "range", (MEMBER,))
@@ -175,3 +175,4 @@ async def test_groups_are_deleted_each_by_itself(version: int) -> None:
         ("secret", 30),
         *((str(code), code) for _, code in CODES),
     ]
+    assert {one.error_message for one in reply.results} == {None}

@@ -26,6 +26,7 @@ from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from kafkawire.requests.context import CLUSTER_NAME, Operation, ResourceType
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import open_handlers
 
@@ -358,7 +359,9 @@ async def test_offsets_of_a_transaction(version: int) -> None:
         await broker.create("t", 3)
         broker.transactions.answers.update(verify_partitions=[True], add_partitions=None)
         broker.groups.answers["commit_in_transaction"] = [None, errors.OffsetMetadataTooLarge()]
-        member = {"generation_id": 5, "member_id": "m", "group_instance_id": "i"} if version >= 3 else {}
+        member = (
+            {"generation_id_or_member_epoch": 5, "member_id": "m", "group_instance_id": "i"} if version >= 3 else {}
+        )
         reply = await broker.ask(commit(("t", [2, 9, 0]), ("missing", [0]), **member), version)
         claim = Claim("m", "i", 5) if version >= 3 else Claim("", None, -1)
         epoch = 4 if version >= 2 else -1
@@ -391,6 +394,21 @@ async def test_offsets_are_refused_when_the_transaction_lacks_the_partition_of_t
         code = 47 if version >= 5 else 120 if version == 4 else 48
         assert codes(await broker.ask(commit(("t", [0])), version)) == [[(0, code)]]
         assert broker.groups.calls == []
+
+
+async def test_topics_of_a_transactional_commit_are_named_by_id_from_version_6_on() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 2)
+        broker.transactions.answers.update(add_partitions=None)
+        broker.groups.answers["commit_in_transaction"] = [None]
+        asked = commit(("", [1]), ("", [0]))
+        topic_id = broker.interfaces.cluster.image.topics["t"].topic_id
+        asked.topics[0].topic_id, asked.topics[1].topic_id = topic_id, b"?" * 16
+        reply = await broker.ask(asked, 6)
+        assert codes(reply) == [[(1, ErrorCode.NONE)], [(0, ErrorCode.UNKNOWN_TOPIC_ID)]]
+        assert [one.topic_id for one in reply.topics] == [topic_id, b"?" * 16]
+        [(_, _, _, _, _, offsets, _)] = broker.groups.calls
+        assert [(one.topic, one.partition) for one in offsets] == [("t", 1)]
 
 
 @pytest.mark.parametrize("version", [4, 5])

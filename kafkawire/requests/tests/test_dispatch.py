@@ -12,6 +12,7 @@ import trio
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.metadata import MetadataRequest
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import join, open_handlers
@@ -34,7 +35,7 @@ SERVED = {
     15: (0, 0, 6),
     16: (0, 0, 5),
     17: (0, 0, 1),
-    18: (0, 0, 4),
+    18: (0, 0, 5),
     19: (2, 2, 7),
     20: (1, 1, 6),
     21: (0, 0, 2),
@@ -44,13 +45,13 @@ SERVED = {
     25: (0, 0, 4),
     26: (0, 0, 5),
     27: (1, 1, 2),
-    28: (0, 0, 5),
+    28: (0, 0, 6),
     32: (1, 1, 4),
     33: (0, 0, 2),
     35: (1, 1, 5),
     36: (0, 0, 2),
     37: (0, 0, 3),
-    42: (0, 0, 2),
+    42: (0, 0, 3),
     43: (0, 0, 2),
     44: (0, 0, 1),
     45: (0, 0, 1),
@@ -128,7 +129,33 @@ async def test_a_client_that_has_no_proper_name(name: str, version: str) -> None
         assert broker.connection.client_software_name == "unknown"
 
 
-@pytest.mark.parametrize("version", [5, 99, 32_767, -1])
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "code"),
+    [
+        (None, -1, ErrorCode.NONE),
+        ("ours", 1, ErrorCode.NONE),
+        ("ours", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("other", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (None, 1, ErrorCode.INVALID_REQUEST),
+        ("ours", -1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_client_that_wants_another_broker_is_sent_to_its_bootstrap_servers(
+    cluster_id: str | None, node_id: int, code: ErrorCode
+) -> None:
+    async with open_handlers() as broker:
+        ours = broker.interfaces.cluster.image.cluster_id
+        request = ApiVersionsRequest(
+            client_software_name="c",
+            client_software_version="1",
+            cluster_id=ours if cluster_id == "ours" else cluster_id,
+            node_id=broker.interfaces.config.node_id if node_id == 1 else node_id,
+        )
+        response = await broker.ask(request, 5)
+        assert (response.error_code, bool(response.api_keys)) == (code, code is ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("version", [6, 99, 32_767, -1])
 @pytest.mark.parametrize("rest", [b"", b"\xff\xff", b"whatever comes in the future"])
 async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: int, rest: bytes) -> None:
     async with open_handlers() as broker:
@@ -138,7 +165,7 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(versi
         assert segments is not None
         correlation_id, response = read(segments, API_VERSIONS, 0)
         assert (correlation_id, response.error_code) == (4_711, 35)
-        assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
+        assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 5)]
 
 
 GOOD = frame_of(MetadataRequest(topics=[]), 9)

@@ -311,7 +311,9 @@ class Transactor(RetryingClient):
         topic, partition = self.all.offset_target
         row = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=one.number)
         request = TxnOffsetCommitRequest(
-            **named, topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[row])], generation_id=-1
+            **named,
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[row])],
+            generation_id_or_member_epoch=-1,
         )
         fenced = ErrorCode.ILLEGAL_GENERATION  # the error for an older epoch
         version = 5 if self._is_second else self.rng.choice((0, 2, 3))

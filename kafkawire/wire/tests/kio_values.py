@@ -21,6 +21,7 @@ Side = Literal[EntityType.request, EntityType.response]
 
 STRINGS = ("", "a", "tøpic-é-日本", "x" * 126, "x" * 127, "x" * 128, "x" * 300)
 ELEMENTS_MAX = 10_000  # of one message: nested arrays of 127 would exceed the decoder's limit (RULES W1)
+RENAMED = {("TxnOffsetCommitRequest", "generation_id"): "generation_id_or_member_epoch"}  # by Apache Kafka 4.4
 RANGES = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
@@ -29,6 +30,11 @@ def kio_class(api: str, version: int, kind: Side) -> type[Any]:
     module, name = schema_name_map[api][version][kind].split(":")
     found: type[Any] = getattr(importlib.import_module(module), name)
     return found
+
+
+def known_versions(api: str) -> range:
+    """The versions of an API that kio knows; Apache Kafka 4.4.0 may have newer ones."""
+    return range(min(schema_name_map[api]), max(schema_name_map[api]) + 1)
 
 
 def oracle_bytes(value: Any) -> bytes:
@@ -106,7 +112,11 @@ class Maker:
 def as_ours(value: Any) -> Any:
     """A kio value as a plain wire value: structs become dicts with kafkawire's field names."""
     if dataclasses.is_dataclass(value):
-        return {our_name(field): as_ours(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        kind = type(value).__name__
+        return {
+            RENAMED.get((kind, field.name), our_name(field)): as_ours(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+        }
     if isinstance(value, tuple):
         return [as_ours(one) for one in value]
     if isinstance(value, timedelta):

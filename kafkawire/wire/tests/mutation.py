@@ -11,7 +11,7 @@ from kio.static.constants import EntityType
 
 from kafkawire.messages import MODULES
 from kafkawire.requests.headers import request_class
-from kafkawire.wire.tests.kio_values import Maker, kio_class, oracle_bytes
+from kafkawire.wire.tests.kio_values import Maker, kio_class, known_versions, oracle_bytes
 
 HOSTILE = (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff", b"\x80" * 6, b"\xff\xfe")
 
@@ -22,7 +22,7 @@ def seeds(keys: tuple[int, ...]) -> list[bytes]:
     frames = []
     for key in keys:
         message = request_class(key)
-        for version in range(message.VERSIONS[0], message.VERSIONS[1] + 1):
+        for version in range(message.VERSIONS[0], min(message.VERSIONS[1], known_versions(MODULES[key])[-1]) + 1):
             body = oracle_bytes(
                 Maker(f"f/{key}/{version}", "random").make(kio_class(MODULES[key], version, EntityType.request))
             )
