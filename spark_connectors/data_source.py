@@ -35,7 +35,7 @@ from spark_connectors.source.options import SourceOptions, source_options
 from spark_connectors.source.planner import StreamPlanner, batch_ranges
 from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.source.schema import declared
-from spark_connectors.wire import Cluster
+from spark_connectors.wire import FIRST_CONTACT_S, Cluster
 
 NAME = "kafkawire"
 _REFUSED_START = "@refused"  # not a valid name of a topic
@@ -195,7 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _plan(self) -> StreamPlanner:
         if self._planner is None:
-            self._cluster = Cluster(self._options.bootstrap, self._options.settings)
+            self._cluster = Cluster(self._options.bootstrap, self._options.settings, first_contact_s=FIRST_CONTACT_S)
             places = Places(self._cluster, self._options)
             self._planner = StreamPlanner(self._options, places, division=division_of(self._options))
         return self._planner

@@ -52,6 +52,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "compression.lz4.level": "the levels are the defaults of Kafka's clients",
     "compression.zstd.level": "the levels are the defaults of Kafka's clients",
 }
+_OF_TABLES: Final = "provider"  # Spark sets it for CREATE TABLE … USING
 _SECURITY: Final = re.compile(r"(ssl|sasl|security)\.")
 
 
@@ -95,11 +96,16 @@ class Options:
 
     def finish(self) -> None:
         """Raises OptionRefused for an option that was not read."""
-        for name in self._values:
+        for name in sorted(self._values, key=lambda one: one != _OF_TABLES):
             if name not in self._names:
                 raise OptionRefused(f"option {name} {self._reason(name)}")
 
     def _reason(self, name: str) -> str:
+        if name == _OF_TABLES:
+            return (
+                "is that of a table: CREATE TABLE … USING kafkawire cannot work, as Spark gives a Python source no "
+                "options when it reads a table. CREATE TEMPORARY VIEW … USING kafkawire works"
+            )
         setting = name.removeprefix(KAFKA_PREFIX)
         if name.startswith(KAFKA_PREFIX) and setting in _REFUSED:
             return f"cannot be obeyed: {_REFUSED[setting]}"

@@ -46,6 +46,7 @@ def check(spark: Any) -> None:
     def lacking(_: object) -> str:
         """Runs in the worker, which does not have this module."""
         import importlib
+        import sys
 
         problems = []
         for name in names:
@@ -53,9 +54,10 @@ def check(spark: Any) -> None:
                 importlib.import_module(name)
             except ImportError as error:
                 problems.append(f"{name}: {error}")
-        return "; ".join(problems)
+        return f"{'; '.join(problems)} (Python: {sys.executable})" if problems else ""
 
     ask = udf(lacking, "string", useArrow=False)  # without Arrow, which would need pyarrow in the worker
     (row,) = spark.range(1).select(ask("id").alias("problems")).collect()
     if row.problems:
-        raise WorkersLack(f"the Python workers lack requirements of the connectors: {row.problems}")
+        text = f"the Python workers lack requirements of the connectors: {row.problems}"
+        raise WorkersLack(f"{text}. PYSPARK_PYTHON chooses the Python of the workers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
 from kafkawire.config import values as read
 from kafkawire.config.coordinator_config import CoordinatorConfig
@@ -70,6 +71,17 @@ class TierConfig(CoordinatorConfig):
         "tier.cache.size.bytes", read.long(0), str(1024 * MIB),
         "The maximum size of tier.cache.dir. The newest 16 MiB always stay.",
     )  # fmt: skip
+
+
+def location_for_readers(config: TierConfig) -> str:
+    """The location of the remote tier for readers of objects, as pyarrow takes it: without credentials, with the
+    settings of a server that is not AWS."""
+    location = str(config.tier_store)
+    if config.tier_store is None or not config.tier_store.is_s3 or not config.tier_s3_endpoint:
+        return location
+    endpoint = urlsplit(config.tier_s3_endpoint)
+    settings = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme, "region": config.tier_s3_region}
+    return f"{location}?{urlencode(settings)}"
 
 
 def check_tier(config: TierConfig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.append_at_offset import KeptBatches
+from kafkawire.config.tier_config import location_for_readers
 from kafkawire.http.app import build_app
 from kafkawire.http.controller_metrics import ControllerMetrics
 from kafkawire.http.group_metrics import GroupMetrics
@@ -81,7 +82,8 @@ def assemble_app(parts: BrokerParts, is_live: Callable[[], bool]) -> App:
         "partitions in the remote tier": tier.ailments,
     }
     health = Health(is_live, image, store, store.statistics, broker_id, ailments, lambda: coordinator.has_session)
-    topics = topic_routes(parts.coordinator, store, KeptBatches(store), parts.authorizer, config.tier_store, parts.tier)
+    location = location_for_readers(config)
+    topics = topic_routes(parts.coordinator, store, KeptBatches(store), parts.authorizer, location, parts.tier)
     metadata_sources = image, store.statistics, broker_id, parts.not_served
     collector = BrokerCollector(parts.metrics, parts.stats, store.stats, parts.watch, *metadata_sources)
     logs = LogMetrics(parts.metrics.by_topic, of_partitions, image)

@@ -50,7 +50,7 @@ class SealedStore(PartitionStore, Protocol):
 
 
 class Tier(NamedTuple):
-    """The remote tier: its place, as in `tier.store`, and its catalogue."""
+    """The remote tier: its location for readers of objects, and its catalogue."""
 
     store: str
     catalogue: Catalogue

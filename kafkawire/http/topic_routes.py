@@ -31,11 +31,11 @@ def topic_routes(
     store: SealedStore,
     appender: OffsetAppender,
     authorizer: Authorizer,
-    tier_store: object,
+    tier_location: str,
     tier: HasCatalogue | None,
 ) -> list[Route]:
-    """Build the routes. `appender` belongs to `store`; `tier_store` is the configured value."""
+    """Build the routes. `appender` belongs to `store`; `tier_location` is that of the tier for readers of objects."""
     topics = ReadableTopics(cluster, store, authorizer)
-    known = None if tier is None else Tier(str(tier_store), tier.uploader)
+    known = None if tier is None else Tier(tier_location, tier.uploader)
     answering = RecordSearch(topics), SealedSegments(topics, store, known), KeptBatchesRoute(topics, appender)
     return [route for one in answering for route in one.routes()]

@@ -97,6 +97,9 @@ def _write_report(report: Report, arguments: argparse.Namespace, seconds: float)
         Path(arguments.report).write_text(text, encoding="utf-8")
     if report.reason is not None:
         _print_line(f"{report.job}: {report.reason}")
+    elif arguments.dry_run:
+        counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in report.counts.items())
+        _print_line(f"{report.job}: dry run, nothing was changed{': ' if counts else ''}{counts}")
     if report.outcome is JobOutcome.DIFFERS:
         count = len(report.findings) + report.findings_left_out
         _print_line(f"{report.job}: {count} findings: {', '.join(map(json.dumps, report.findings[:_SHOWN]))}")

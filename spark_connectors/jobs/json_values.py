@@ -14,8 +14,10 @@ not occur twice in an object. Wrong UTF-8 anywhere in a value, and a byte 0, mak
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
+from contextlib import suppress
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -79,10 +81,25 @@ def _decode(text: pa.Array, columns: Declared) -> tuple[list[pa.RecordBatch], di
             found.append(_decoded(part, columns))
         except ValueError as error:
             if len(part) == 1:
-                wrong[begin] = str(error).removesuffix(_IN_ROW.format(0))[:_REASON_MAX_CHARACTERS]
+                reason = str(error).removesuffix(_IN_ROW.format(0))
+                wrong[begin] = f"{_column_of(part, columns, reason)}{reason}"[:_REASON_MAX_CHARACTERS]
             else:
                 untried += _later_first(begin, *_cuts(begin, end, str(error)), end)
     return found, wrong
+
+
+def _column_of(value: pa.Array, columns: Declared, reason: str) -> str:
+    """The declared column that an error of pyarrow means, as the beginning of a reason; empty: it is not clear, or is
+    named already. Errors have the text of the value, and not the name of the column; the longest text that they have is
+    taken for that.
+    """
+    with suppress(ValueError, RecursionError):
+        values = json.loads(value[0].as_py(), parse_int=str, parse_float=str)
+        texts = {field.name: str(values.get(field.name)) for field in columns.read}
+        quoted = sorted((len(text), name) for name, text in texts.items() if text and text in reason)
+        if quoted and quoted[-1][1] not in reason:
+            return f"{quoted[-1][1]}: "
+    return ""
 
 
 def _cuts(begin: int, end: int, reason: str) -> tuple[int, ...]:
@@ -121,7 +138,10 @@ def _column(array: pa.Array, field: pa.Field) -> pa.Array:
     if array.null_count and not field.nullable:
         first = pc.index(array.is_null(), True).as_py()
         raise ValueError(f"{field.name} is null, or is not there{_IN_ROW.format(first)}")
-    return _converted(array, field.type)
+    try:
+        return _converted(array, field.type)
+    except ValueError as error:
+        raise ValueError(f"{field.name}: {error}") from error
 
 
 def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:

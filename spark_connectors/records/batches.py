@@ -83,6 +83,14 @@ class Batch(NamedTuple):
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
+    def has_wrong_max_timestamp(self) -> bool:
+        """Whether the maximum timestamp is below that of the first record, as some clients leave it: version 0.1 of
+        kafkawire stored that.
+        """
+        is_known = self.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)
+        return not is_known and self.max_timestamp_ms < self.base_timestamp_ms
+
+    @property
     def is_transactional(self) -> bool:
         return bool(self.attributes & TRANSACTIONAL_BIT)
 

@@ -26,6 +26,7 @@ _READ_MIN_BYTES = 64 << 10
 _GZIP_LEVEL = 6  # zlib's default, which Kafka's -1 means
 _ZSTD_LEVEL = 3
 
+_ZSTD_WINDOW_MAX_BYTES = 128 << 20  # as in Java's decoder, and pyarrow's
 _ZSTD_DESCRIPTOR_AT, _ZSTD_HAS_CHECKSUM, _ZSTD_CHECKSUM_BYTES = 4, 1 << 2, 4
 _ZSTD_BLOCK_HEADER_BYTES, _ZSTD_LAST_BLOCK, _ZSTD_ONE_BYTE_REPEATED = 3, 1, 1
 
@@ -142,7 +143,7 @@ class _Zstandard:
         try:
             return self._idle.pop()
         except IndexError:
-            return self._package.ZstdDecompressor()
+            return self._package.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX_BYTES)
 
     def _find(self) -> bool:
         if not self._is_missing:

@@ -29,7 +29,7 @@ from spark_connectors.source.planner import Limits
 from spark_connectors.source.ranges import Division, OffsetRange, divided
 from spark_connectors.source.reading import fetched, rows_of
 from spark_connectors.source.segment_options import SegmentOptions
-from spark_connectors.wire import Cluster
+from spark_connectors.wire import FIRST_CONTACT_S, Cluster
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def planned_by(options: SourceOptions) -> Iterator[tuple[Limits, Division]]:
         catalogue = _bucket(options.segments)
         yield SealedPlaces(catalogue, options.selection), _by_segments(options.segments, catalogue)
     else:
-        with Cluster(options.bootstrap, options.settings) as cluster:
+        with Cluster(options.bootstrap, options.settings, first_contact_s=FIRST_CONTACT_S) as cluster:
             yield Places(cluster, options), division_of(options)
 
 

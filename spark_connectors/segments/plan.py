@@ -70,9 +70,9 @@ def sealed_range(one: OffsetRange, parts: Sequence[Part], store: str | None) -> 
 
 def _may_have(segment: Segment, times: Times) -> bool:
     """Whether the segment may have records of these times. Timestamps of producers have no order: if the minimum is
-    unknown, any early time is possible.
+    unknown, any early time is possible. If the maximum is unknown (-1), any late time is.
     """
-    if times.since_ms is not None and segment.max_timestamp_ms < times.since_ms:
+    if times.since_ms is not None and 0 <= segment.max_timestamp_ms < times.since_ms:
         return False
     return times.before_ms is None or segment.min_timestamp_ms < times.before_ms
 

@@ -126,6 +126,9 @@ class SealedRead:
             for start, records, batches in PartRead(part, file, self._position, self._wanted.end).steps():
                 yield Piece(start, records, batches, aborted)
                 self._position = max(self._position, batches[-1].next_offset)
+        except MalformedBatch as error:
+            where = segment.key or segment.path or f"the segment at {segment.base}"
+            raise MalformedBatch(f"{self._wanted.place} from offset {self._position} on, {where}: {error}") from error
         finally:
             file.close()
         self._position = max(self._position, min(segment.end, self._wanted.end))

@@ -112,7 +112,9 @@ class RangeFetch:
             elif error.code in _TOPIC_UNKNOWN:
                 self._topic_unknown()
             else:
-                raise
+                raise BrokerError(
+                    error.code, f"{error.subject} from offset {self._position} on", error.message
+                ) from None
             return None
         except GaveUp as error:  # perhaps within a pause between two answers without records
             self._out_of_time(error)
@@ -185,7 +187,7 @@ class RangeFetch:
     def _out_of_time(self, error: GaveUp | None = None) -> None:
         """Handle a timeout: a loss if the broker has no further records, otherwise an error."""
         if self._answered_end is None and error is not None:
-            raise error
+            raise GaveUp(f"offset {self._position} of {self._wanted.place}: {error}") from error
         if self._answered_end is None or self._position < self._answered_end:
             waited_s = self._options.poll_timeout_s
             raise Unread(f"cannot fetch offset {self._position} of {self._wanted.place} in {waited_s:g} s")

@@ -46,6 +46,9 @@ def batch_ranges(
         OffsetRange(place, ends.ids[place.topic], start, ends.positions[place], is_earliest(options.starting, place))
         for place, start in sorted(starts.positions.items())
     ]
+    for one in ranges:
+        if one.size < 0:
+            raise LimitRefused(f"{one.place}: the start offset {one.start} is greater than the end offset {one.end}")
     ranges = [one for one in filters.planned(ranges) if one.size > 0]
     if ranges and places.knows_times and filters.since_ms is not None and filters.since_ms >= 0:
         ranges = _since(filters.since_ms, ranges, places, ends)

@@ -40,7 +40,8 @@ def segment_options(options: Options) -> SegmentOptions | None:
     if _is_store(given):
         if store is not None or has_files:
             raise OptionRefused(
-                "options segments.store and segments.files are for segments that brokers list, not for a store"
+                "options segments.store and segments.files are for segments that brokers list, not for a store. The "
+                "URL of a store has its own settings: segments=s3://KEY:SECRET@bucket/prefix?endpoint_override=host:port"
             )
         return SegmentOptions((), given, cluster_id, split_bytes=split_bytes)
     if cluster_id is not None:

@@ -26,6 +26,13 @@ def test_names_have_no_case() -> None:
     options.finish()
 
 
+def test_a_table_is_refused_with_the_statement_that_works() -> None:
+    """Spark passes properties of the table at CREATE TABLE, and nothing when it reads the table."""
+    options = {"option.subscribe": "t", "owner": "me", "provider": "kafkawire", "subscribe": "t"}
+    with pytest.raises(OptionRefused, match="CREATE TEMPORARY VIEW … USING kafkawire works"):
+        Options(options).finish()
+
+
 def test_unknown_option_is_refused_with_a_suggestion() -> None:
     options = Options({"subscribee": "t"})
     options.text("subscribe")

@@ -4,7 +4,7 @@ Executors have only the code that is sent to them. So this client is small, bloc
 `messages` has the format of each API; the rest of spark_connectors uses `cluster`.
 """
 
-from spark_connectors.wire.cluster import Cluster, PartitionResult, TopicPartition, by_topic
+from spark_connectors.wire.cluster import FIRST_CONTACT_S, Cluster, PartitionResult, TopicPartition, by_topic
 from spark_connectors.wire.codes import ErrorCode
 from spark_connectors.wire.connection import Settings
 from spark_connectors.wire.errors import (
@@ -20,6 +20,7 @@ from spark_connectors.wire.messages.find_coordinator import Coordinated
 from spark_connectors.wire.transport import Address
 
 __all__ = [
+    "FIRST_CONTACT_S",
     "Address",
     "BrokerError",
     "Cluster",

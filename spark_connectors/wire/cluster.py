@@ -75,8 +75,15 @@ class PartitionResult(Generic[_T]):
     message: str | None = None
 
 
+FIRST_CONTACT_S: Final = 5.0  # on the driver: brokers that restart take longer, but a mistyped address is more likely
+
+
 class Cluster:
-    """Client of a cluster. It connects to brokers when necessary. `with` closes the connections."""
+    """Client of a cluster. It connects to brokers when necessary. `with` closes the connections.
+
+    `first_contact_s`: how long to try while no broker has ever answered and every address refuses connections or has no
+    host; None: as long as any other request.
+    """
 
     def __init__(
         self,
@@ -85,8 +92,12 @@ class Cluster:
         *,
         connect: Connect = connect_tcp,
         clock: Clock | None = None,
+        first_contact_s: float | None = None,
     ) -> None:
         self.settings = settings or Settings()
+        self._first_contact_s = first_contact_s
+        self._first_tried_s: float | None = None
+        self._was_reached = False
         self._bootstrap = tuple(bootstrap)
         self._connect = connect
         self._clock = clock or SystemClock()
@@ -257,29 +268,40 @@ class Cluster:
                 if error.code not in retry_on:
                     raise
                 trouble = error
-            if self._clock.now_s() + pause_s >= end_s:
+            if self._clock.now_s() + pause_s >= end_s or self._is_nothing_there(trouble):
                 raise GaveUp(f"given up after {self._clock.now_s() - started_s:.1f} s: {trouble}") from trouble
             self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, self.settings.retry_max_s)
+
+    def _is_nothing_there(self, trouble: ConnectionLost | BrokerError) -> bool:
+        """Whether the time for a first contact is over, and no address has a broker as far as is known."""
+        if self._first_contact_s is None or self._was_reached or self._first_tried_s is None:
+            return False
+        is_refused = isinstance(trouble, ConnectionLost) and trouble.is_refused
+        return is_refused and self._clock.now_s() - self._first_tried_s >= self._first_contact_s
 
     def _connection(self, address: Address, deadline_s: float) -> Connection:
         known = self._connections.get(address)
         if known is not None and not known.is_broken:
             return known
+        if self._first_tried_s is None:
+            self._first_tried_s = self._clock.now_s()
         opened = Connection.open(address, self._connect, self.settings, self._clock, deadline_s)
+        self._was_reached = True
         self._connections[address] = opened
         return opened
 
     def _ask_any_broker(self, api: Api[RequestT, ResponseT], request: RequestT, deadline_s: float) -> ResponseT:
         """Ask connected brokers first, then the bootstrap servers, then all other known brokers."""
         connected = [address for address, one in self._connections.items() if not one.is_broken]
-        problems = []
+        problems: list[ConnectionLost] = []
         for address in dict.fromkeys([*connected, *self._bootstrap, *self._brokers.values()]):
             try:
                 return self._connection(address, deadline_s).call(api, request, deadline_s)
             except ConnectionLost as error:
-                problems.append(str(error))
-        raise ConnectionLost("; ".join(dict.fromkeys(problems)), was_sent=False)
+                problems.append(error)
+        text = "; ".join(dict.fromkeys(map(str, problems)))
+        raise ConnectionLost(text, was_sent=False, is_refused=all(one.is_refused for one in problems))
 
     def _metadata(self, names: Collection[str] | None, deadline_s: float, *, creates: bool = False) -> MetadataResponse:
         topics = None if names is None else tuple(MetadataRequestTopic(name=name) for name in sorted(names))

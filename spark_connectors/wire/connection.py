@@ -15,7 +15,7 @@ from spark_connectors.wire.clock import Clock
 from spark_connectors.wire.errors import ConnectionLost, MalformedReply, ReplyTooLarge, Unsupported, WireError
 from spark_connectors.wire.layout import Reader
 from spark_connectors.wire.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from spark_connectors.wire.transport import Address, Connect, Stream
+from spark_connectors.wire.transport import Address, Connect, Stream, is_without_listener
 
 CLIENT_NAME: Final = "kafkawire-spark"
 CLIENT_VERSION: Final = "1"
@@ -60,7 +60,9 @@ class Connection:
                 raise TimeoutError
             stream = connect(address, timeout_s)
         except OSError as error:
-            raise ConnectionLost(f"cannot connect to {address}: {_reason(error)}", was_sent=False) from error
+            is_refused = is_without_listener(error)
+            text = f"cannot connect to {address}: {_reason(error)}"
+            raise ConnectionLost(text, was_sent=False, is_refused=is_refused) from error
         connection = cls(stream, address, settings, clock)
         asked = ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION)
         connection._versions = {API_VERSIONS.key: (API_VERSIONS.version, API_VERSIONS.version)}

@@ -16,13 +16,15 @@ class WireError(Exception):
 class ConnectionLost(WireError):
     """The broker cannot be reached, closed the connection, or does not answer.
 
-    `was_sent` tells whether the broker may have received and executed the request.
+    `was_sent` tells whether the broker may have received and executed the request; `is_refused`, whether no process
+    listens at the address, or its host does not exist.
     """
 
-    def __init__(self, text: str, was_sent: bool) -> None:
-        super().__init__(text, was_sent)
+    def __init__(self, text: str, was_sent: bool, is_refused: bool = False) -> None:
+        super().__init__(text, was_sent, is_refused)
         self.text = text
         self.was_sent = was_sent
+        self.is_refused = is_refused
 
     def __str__(self) -> str:
         return self.text

@@ -42,3 +42,8 @@ def connect_tcp(address: Address, timeout_s: float) -> socket.socket:
         raise OSError(f"not the name of a host: {error}") from error
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return stream
+
+
+def is_without_listener(error: OSError) -> bool:
+    """Whether the host answered that no process listens at the port, or the host is not known."""
+    return isinstance(error, (ConnectionRefusedError, socket.gaierror))

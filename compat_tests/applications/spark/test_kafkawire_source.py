@@ -160,6 +160,36 @@ def test_options_that_cannot_be_obeyed(ours: Connector, broker: Broker, topic: s
             ours.reader(broker, subscribe=topic, **{name: "SSL"}).load()
 
 
+def test_a_view_of_the_format_works_and_a_table_is_refused(spark: SparkSession, broker: Broker, topic: str) -> None:
+    create_topic(broker, topic)
+    fill(broker, topic, 0, 3)
+    name = topic.replace("-", "_")
+    where = f"USING kafkawire OPTIONS ('kafka.bootstrap.servers' '{broker.bootstrap}', 'subscribe' '{topic}')"
+    spark.sql(f"CREATE TEMPORARY VIEW {name} {where}")
+    assert [row.n for row in spark.sql(f"SELECT count(*) n FROM {name}").collect()] == [3]
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW … USING kafkawire works"):
+        spark.sql(f"CREATE TABLE {name} {where}")
+
+
+def test_a_start_behind_the_end_is_an_error_of_both_sources(
+    stock: Connector, ours: Connector, broker: Broker, topic: str
+) -> None:
+    create_topic(broker, topic)
+    fill(broker, topic, 0, 3)
+    for source in (stock, ours):
+        starting = json.dumps({topic: {"0": 99}})
+        with pytest.raises(Exception, match=r"start offset 99 is greater than the (resolved )?end offset 3"):
+            source.reader(broker, subscribe=topic, startingOffsets=starting).load().count()
+
+
+def test_an_address_where_no_process_listens_fails_within_seconds(spark: SparkSession) -> None:
+    begun_s = time.monotonic()
+    where = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+    with pytest.raises(Exception, match=r"cannot connect to 127\.0\.0\.1:1: Connection refused"):
+        spark.read.format("kafkawire").options(**where).load().count()
+    assert time.monotonic() - begun_s < 30
+
+
 def test_a_reader_pickled_by_value_runs_without_the_package(broker: Broker, topic: str) -> None:
     """A reader that was pickled by value plans and reads where the package cannot be imported, as from a zip."""
     from pyspark import cloudpickle

@@ -7,6 +7,7 @@ import pytest
 from coordinator.errors import InvalidConfig
 from kafkawire.config.broker_config import ConfigError, load
 from kafkawire.config.effective import EffectiveConfigs
+from kafkawire.config.tier_config import location_for_readers
 
 TIERED = {"remote.storage.enable": "true"}
 WITH_TIER = {"remote.log.storage.system.enable": "true", "tier.store": "file:///tier"}
@@ -99,3 +100,19 @@ def test_an_invalid_tier_configuration_refuses_the_start(configs: dict[str, str]
 )
 def test_where_a_store_is(url: str, expected: tuple[bool, str, str]) -> None:
     assert load({**WITH_TIER, "tier.store": url})[0].tier_store == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "location"),
+    [
+        ({"tier.store": "file:///tier"}, "file:///tier"),
+        ({"tier.store": "s3://bucket/a"}, "s3://bucket/a"),
+        (
+            {"tier.store": "s3://bucket/a", "tier.s3.endpoint": "http://127.0.0.1:9000", "tier.s3.region": "eu-1"},
+            "s3://bucket/a?endpoint_override=127.0.0.1%3A9000&scheme=http&region=eu-1",
+        ),
+    ],
+)
+def test_the_location_for_readers_has_the_server_and_no_credentials(keys: dict[str, str], location: str) -> None:
+    secrets = {"tier.s3.access.key": "key", "tier.s3.secret.key": "secret"}
+    assert location_for_readers(load({**WITH_TIER, **keys, **secrets})[0]) == location

@@ -217,7 +217,7 @@ class SegmentAudit:
         firsts = np.cumsum(group.counts) - group.counts
         latest_ms, earliest_ms = np.maximum.reduceat(times_ms, firsts), np.minimum.reduceat(times_ms, firsts)
         for one, last_ms, first_ms in zip(group.batches, latest_ms.tolist(), earliest_ms.tolist(), strict=True):
-            if last_ms > one.max_timestamp_ms:
+            if last_ms > one.max_timestamp_ms and not one.has_wrong_max_timestamp:
                 detail = f"a record has {last_ms}, and its batch says {one.max_timestamp_ms}"
                 self.findings.add(ProblemKind.TIMES, detail, base + one.position, one.base_offset)
             if first_ms < self._least_ms:

@@ -10,7 +10,7 @@ from spark_connectors.jobs.importing.errors import ImportRefused
 from spark_connectors.jobs.importing.sides import Side, Span
 from spark_connectors.source.bounds import Places
 from spark_connectors.source.options import Edge, SourceOptions
-from spark_connectors.wire import BrokerError, Cluster, ErrorCode, TopicPartition
+from spark_connectors.wire import FIRST_CONTACT_S, BrokerError, Cluster, ErrorCode, TopicPartition
 from spark_connectors.wire.messages.create_topics import (
     CREATE_TOPICS,
     CreatedTopic,
@@ -42,7 +42,7 @@ class Topic(NamedTuple):
 
 def cluster_of(options: SourceOptions) -> Cluster:
     """Client of a cluster. `with` closes it."""
-    return Cluster(options.bootstrap, options.settings)
+    return Cluster(options.bootstrap, options.settings, first_contact_s=FIRST_CONTACT_S)
 
 
 def look_up(cluster: Cluster, options: SourceOptions, topic: str) -> Topic | None:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -31,7 +31,7 @@ from deltalake.transaction import AddAction, CommitProperties, Transaction
 from spark_connectors.jobs.tables import appending
 from spark_connectors.jobs.tables.api import OWN, Place, Progress, check_job, refuse_files, refuse_table
 from spark_connectors.jobs.tables.facts import Column, NewFile
-from spark_connectors.jobs.tables.places import below, check_files, delete_aged
+from spark_connectors.jobs.tables.places import below, check_files, delete_aged, with_settings
 from spark_connectors.jobs.tables.schemas import with_microseconds
 from spark_connectors.locations import resolved, shown
 
@@ -41,19 +41,28 @@ _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _MAPPING: Final = "delta.columnMapping.mode"
 _DELETIONS: Final = "deletionVectors"
 _CONSTRAINTS: Final = "delta.constraints."
+_NAMES_OF_SETTINGS: Final = {  # deltalake's and pyiceberg's
+    "access_key_id": "s3.access-key-id",
+    "secret_access_key": "s3.secret-access-key",
+    "default_region": "s3.region",
+    "region": "s3.region",
+    "endpoint": "s3.endpoint",
+    "endpoint_url": "s3.endpoint",
+}
 _ID_HALVES: Final = ">qq"
 _MILLISECOND_US: Final = 1000
 
 
 class DeltaLakeTable:
-    """Implements `spark_connectors.jobs.tables.api.Table`. The location is one of pyarrow. Settings of an object store
-    are given twice, because deltalake has other names for them, in `storage_options`.
+    """Implements `spark_connectors.jobs.tables.api.Table`. The location is one of pyarrow. Settings of S3 in
+    `storage_options`, under deltalake's names, are valid for the data files too, which pyarrow writes. Settings in the
+    location come before them; deltalake does not get those.
     """
 
     def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
         """Raises ValueError, TableRefused."""
-        self._location = resolved(location)
         self._options = dict(storage_options or {})
+        self._location = resolved(_with_settings(location, self._options))
         self._name = shown(self._location)
         self._uri = self._location if self._location.startswith("/") else self._name
         if set(self._uri) & _MISTAKEN:
@@ -212,6 +221,18 @@ class _Snapshot:
 
     def _version(self, job: str, *names: object) -> int:
         return self._table.transaction_version(_app_id(job, *names)) or 0
+
+
+def _with_settings(location: str, storage_options: Mapping[str, str]) -> str:
+    """The location, with settings of S3 if it has none. deltalake's names are in any case, with `aws_` or without."""
+    url = urlsplit(location)
+    if url.username is not None or url.query:
+        return location
+    given = {name.lower().removeprefix("aws_"): value for name, value in storage_options.items()}
+    names = {
+        pyiceberg: given.get(deltalake) for deltalake, pyiceberg in _NAMES_OF_SETTINGS.items() if deltalake in given
+    }
+    return with_settings(location, names)
 
 
 def _app_id(job: str, *names: object) -> str:

@@ -54,6 +54,16 @@ def test_exit_codes(ends: list[Report | Exception], end: Report | Exception, cod
     assert entry.main(["rest"]) == code
 
 
+def test_a_dry_run_prints_what_the_job_would_do(
+    ends: list[Report | Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = Report("rest", {})
+    report.add(offsets_to_export=12)
+    ends[0] = report
+    entry.main(["rest", "--quiet", "--dry-run"])
+    assert capsys.readouterr().err == "rest: dry run, nothing was changed: 12 offsets to export\n"
+
+
 def test_an_error_is_one_line(ends: list[Report | Exception], capsys: pytest.CaptureFixture[str]) -> None:
     ends[0] = OSError("the disk is full")
     entry.main(["rest", "--quiet"])

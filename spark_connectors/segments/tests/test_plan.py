@@ -68,13 +68,20 @@ def test_segments_of_another_topic_of_this_name_are_not_read() -> None:
 
 
 def test_segments_without_a_record_that_is_late_enough_are_left_out() -> None:
-    known = sealed(segment(0, 10, 100, 5), segment(10, 20, 100, 7), segment(20, 30, 100, 6), segment(30, 40, 100, -1))
+    known = sealed(segment(0, 10, 100, 5), segment(10, 20, 100, 7), segment(20, 30, 100, 6), segment(30, 40, 100, 4))
     [found] = cut(wanted(0, 40), known, Times(6))
     assert bounds_of_parts(found) == (0, 40, [(10, 0, 100), (20, 0, 100)])
     assert cut(wanted(0, 40), known, Times(8)) == []
     [behind] = cut(wanted(35, 50), known, Times(8))
     assert bounds_of_parts(behind) == (40, 50, None)
     assert bounds_of_parts(cut(wanted(0, 40), known, Times(-1))[0])[2] == [(base, 0, 100) for base in (0, 10, 20, 30)]
+
+
+def test_segments_of_unknown_times_are_read() -> None:
+    """The tier's manifest of version 0.1 does not tell the times of batches that sarama wrote."""
+    known = sealed(segment(0, 10, 100, 5), segment(10, 20, 100, -1))
+    [found] = cut(wanted(0, 20), known, Times(8))
+    assert bounds_of_parts(found)[2] == [(10, 0, 100)]
 
 
 def test_segments_without_a_record_that_is_early_enough_are_left_out_where_that_is_known() -> None:

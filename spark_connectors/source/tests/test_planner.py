@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_connectors.offsets import Offsets, TopicRecreated
+from spark_connectors.source.bounds import LimitRefused
 from spark_connectors.source.errors import DataLoss
 from spark_connectors.source.planner import StreamPlanner, batch_ranges
 from spark_connectors.source.ranges import OffsetRange
@@ -62,8 +63,20 @@ def test_a_batch_between_places() -> None:
     assert batch(world, **between) == [("t-0", 2, 7, False), ("t-1", 0, 10, True)]
     times = {"startingTimestamp": str(FIRST_MS + 15), "endingTimestamp": str(FIRST_MS + 40)}
     assert batch(world, **times) == [("t-0", 2, 4, False), ("t-1", 2, 4, False)]
-    backwards = {"startingTimestamp": str(FIRST_MS + 40), "endingTimestamp": str(FIRST_MS + 15)}
-    assert batch(world, **backwards) == []
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"startingTimestamp": str(FIRST_MS + 40), "endingTimestamp": str(FIRST_MS + 15)},
+        {"startingOffsets": json.dumps({"t": {"0": 11, "1": -2}})},
+        {"startingOffsets": json.dumps({"t": {"0": 5, "1": -2}}), "endingTimestamp": str(FIRST_MS + 15)},
+    ],
+)
+def test_a_batch_that_would_end_before_its_start_is_refused(limits: dict[str, str]) -> None:
+    """The stock source refuses it too (RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET): rows would be missing."""
+    with pytest.raises(LimitRefused, match=r"t-0: the start offset \d+ is greater than the end offset \d+"):
+        batch(world_of(10, 10), **limits)
 
 
 def test_a_batch_is_cut_for_tasks() -> None:

@@ -26,6 +26,7 @@ from kafkawire.messages.metadata import (
     MetadataResponseTopic,
 )
 from spark_connectors.wire import (
+    FIRST_CONTACT_S,
     Address,
     BrokerError,
     Cluster,
@@ -50,6 +51,7 @@ from spark_connectors.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from spark_connectors.wire.tests.fakes import FakeBroker, FakeClock, FakeNetwork
+from spark_connectors.wire.transport import Stream
 
 FIRST, SECOND = Address("one", 9092), Address("two", 9092)
 IDS = {1: FIRST, 2: SECOND}
@@ -265,6 +267,40 @@ def test_a_deadline_of_the_callers() -> None:
     with pytest.raises(GaveUp, match="cannot connect to one:9092"):
         world.ask(deadline_s=begun_s + 3)
     assert world.clock.now_s() <= begun_s + 3
+
+
+def test_a_first_contact_is_given_up_soon_if_no_process_listens() -> None:
+    """A mistyped address: 5 s, and at once at the next attempt, instead of a minute each."""
+    world = World()
+    world.one.is_down = True
+    cluster = Cluster([FIRST], Settings(), connect=world.network, clock=world.clock, first_contact_s=FIRST_CONTACT_S)
+    begun_s = world.clock.now_s()
+    for _ in range(3):
+        with pytest.raises(GaveUp, match="cannot connect to one:9092: Connection refused"):
+            cluster.topics(["t"])
+    assert FIRST_CONTACT_S <= world.clock.now_s() - begun_s < FIRST_CONTACT_S + 2
+    world.one.is_down = False
+    assert cluster.topics(["t"])
+    world.one.is_down = world.two.is_down = True
+    cluster.close()
+    begun_s = world.clock.now_s()
+    with pytest.raises(GaveUp):
+        cluster.topics(["t"])
+    assert world.clock.now_s() - begun_s > 50, "a broker that was there may come back"
+
+
+def test_a_broker_that_does_not_answer_is_given_its_time_at_a_first_contact() -> None:
+    world = World()
+
+    def silent(address: Address, timeout_s: float) -> Stream:
+        world.clock.sleep(timeout_s)
+        raise TimeoutError
+
+    cluster = Cluster([FIRST], Settings(), connect=silent, clock=world.clock, first_contact_s=FIRST_CONTACT_S)
+    begun_s = world.clock.now_s()
+    with pytest.raises(GaveUp):
+        cluster.topics(["t"])
+    assert world.clock.now_s() - begun_s > 50
 
 
 def test_the_bootstrap_server_goes_and_others_are_known() -> None:

@@ -28,6 +28,22 @@ def lake(tmp_path: Path) -> Lake:
     return lake_of("delta", tmp_path)
 
 
+@pytest.mark.parametrize("prefix", ["AWS_", "aws_", ""])
+def test_settings_of_s3_are_valid_for_the_data_files(prefix: str) -> None:
+    given = {
+        "ENDPOINT_URL": "http://127.0.0.1:9000",
+        "REGION": "eu-1",
+        "ACCESS_KEY_ID": "key",
+        "SECRET_ACCESS_KEY": "s/t",
+    }
+    options = {f"{prefix}{name if prefix == 'AWS_' else name.lower()}": value for name, value in given.items()}
+    location = DeltaLakeTable("s3://lake/pay", options).data_location()
+    assert location == ("s3://key:s%2Ft@lake/pay/kafkawire?region=eu-1&endpoint_override=http%3A%2F%2F127.0.0.1%3A9000")
+    assert DeltaLakeTable("s3://a:b@lake/pay?region=us-2", options).data_location() == (
+        "s3://a:b@lake/pay/kafkawire?region=us-2"
+    )
+
+
 def test_the_app_transactions_of_a_job(lake: Lake) -> None:
     export(lake.made(), range(3))
     known = DeltaTable(lake.place).transaction_version
