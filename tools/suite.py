@@ -131,7 +131,7 @@ CHECK = [
 ]
 CLIENTS = within("clients", "kcat", "confluent", "kafka_python", "aiokafka", "consoles")
 WITH_CLIENTS = (*CLIENTS, *within("features", "cli", "restart", "compaction"))
-OTHER_LANGUAGES = within("clients", "go", "node", "rust")
+OTHER_LANGUAGES = within("clients", "go", "kafka_go", "node", "rust", "sarama")
 APPLICATIONS = within("applications", "connect", "mirror", "streams", "registry")
 ALL_CLIENTS = (
     *WITH_CLIENTS,

@@ -65,6 +65,11 @@ def test_java_clients_are_pinned_so() -> None:
 def test_the_others_are_pinned_so() -> None:
     assert f"franz-go v{client('franz-go').newest}\n" in text("compat_tests/clients/go/go.mod")
     assert f"franz-go v{client('franz-go').oldest}\n" in text("compat_tests/clients/go/oldest.mod")
+    assert f"sarama v{client('sarama').newest}\n" in text("compat_tests/clients/sarama/go.mod")
+    assert f"sarama v{client('sarama').oldest}\n" in text("compat_tests/clients/sarama/oldest.mod")
+    manifest = text("compat_tests/clients/sarama/without-max-timestamp.mod")
+    assert f"sarama v{client('sarama-1.45').newest}\n" in manifest
+    assert f"kafka-go v{client('kafka-go').newest}\n" in text("compat_tests/clients/kafka_go/go.mod")
     assert f'"kafkajs": "{client("kafkajs").newest}"' in text("compat_tests/clients/node/package.json")
     assert f'rskafka = {{ version = "={client("rskafka").newest}"' in text("compat_tests/clients/rust/Cargo.toml")
     assert f"kaskade=={client('kaskade').newest}\n" in text("requirements/kaskade.in")

@@ -1,0 +1,1 @@
+"""kafka-go of Segment."""
