@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from compat_tests.differential.cases_produce import SOME_VERSIONS, THREE, TWO, ends, send
 from compat_tests.differential.catalogue import case
 from compat_tests.differential.compression import gzip_body, plain_body, zstd_body
+from compat_tests.differential.framings import framings
 from compat_tests.differential.normalise import describe_batch, split_batches
 from compat_tests.harness.batches import Batch, Record
 from compat_tests.harness.wire import stored_records
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 OF_THE_LIBRARY = ("crc", "length", "records")  # two of the same codec need not pack alike
 SOURCES = (("none", 0, plain_body), ("gzip", 1, gzip_body), ("zstd", 4, zstd_body))
+READ_BY_THE_BROKER: dict[str, tuple[int | None, dict[str, str]]] = {  # codec and configs of the topic
+    "compact": (None, {"cleanup.policy": "compact"}),
+    "gzip": (1, {"compression.type": "gzip"}),
+    "uncompressed": (0, {"compression.type": "uncompressed"}),
+    "zstd": (4, {"compression.type": "zstd"}),
+}
 WITH_MORE = (*TWO, Record(key=None, headers=(("h", b"1"), ("h", None)), timestamp_delta_ms=-7), Record(value=None))
 
 
@@ -72,3 +79,20 @@ def codec_of_the_topic_and_sizes(side: Side, version: int) -> None:
         packed = Batch(records=records, attributes=1, body=gzip_body(records))
         send(side, version, f"gzip to {target}", topic, packed.encode())
         headers(side, topic, target)
+
+
+@case("produce", SOME_VERSIONS[-1:])
+def framing_of_the_codec(side: Side, version: int) -> None:
+    """How clients frame what they compress, in topics whose records the broker reads: each is read whole or refused."""
+    records = tuple(Record(key=b"%d" % number, value=b"abcd%d" % number * 4000) for number in range(8))
+    for number, (kind, (own_codec, configs)) in enumerate(READ_BY_THE_BROKER.items()):
+        for place, (name, (codec, body)) in enumerate(framings(plain_body(records)).items()):
+            if codec == own_codec:
+                continue  # stored as it was sent
+            topic = f"produce-framing-{number}-{place}"
+            side.create_topic(topic, configs=configs)
+            batch = Batch(records=records, attributes=codec, body=body)
+            send(side, version, f"{name} to {kind}", topic, batch.encode())
+            headers(side, topic, f"{name} to {kind}")
+            if kind == "uncompressed":
+                ends(side, topic, f"{name} to {kind}")

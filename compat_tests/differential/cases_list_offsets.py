@@ -49,6 +49,20 @@ def special_timestamps(side: Side, version: int) -> None:
         ask(side, version, f"timestamp {timestamp} of an empty partition", timestamp, name=name, partition=1)
 
 
+@case("list_offsets", (7, 11))
+def without_timestamps(side: Side, version: int) -> None:
+    name = f"list-offsets-untimed-{version}"
+    side.create_topic(name)
+    untimed = Batch(records=(Record(), Record()), base_timestamp_ms=-1).encode()
+    side.produce(name, untimed)
+    for timestamp in (0, 1, LATEST, EARLIEST, MAX_TIMESTAMP):
+        ask(side, version, f"only without: {timestamp}", timestamp, name=name)
+    side.produce(name, timed_batch(FIRST_MS, 1))
+    side.produce(name, untimed)
+    for timestamp in (0, FIRST_MS, FIRST_MS + 1, MAX_TIMESTAMP):
+        ask(side, version, f"one with: {timestamp}", timestamp, name=name)
+
+
 @case("list_offsets")
 def exact_timestamps(side: Side, version: int) -> None:
     name = filled(side)

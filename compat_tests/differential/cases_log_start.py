@@ -49,6 +49,8 @@ def up_to_an_offset(side: Side, version: int) -> None:
     delete(side, version, "negative", name, -2)
     delete(side, version, "all", name, -1)
     seen(side, "after all", name)
+    greatest = {"replica_id": -1, "topics": [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -3}]}]}
+    side.ask("list_offsets", 7, greatest | {"isolation_level": 0}, label="after all: greatest timestamp")
     side.produce(name, timed_batch(FIRST_MS + 9000, 2))
     seen(side, "and more", name)
 
@@ -60,6 +62,18 @@ def where_nothing_is(side: Side, version: int) -> None:
     delete(side, version, "unknown partition", f"delete-nowhere-{version}", 0, partition=3)
     delete(side, version, "empty", f"delete-nowhere-{version}", 0)
     delete(side, version, "high watermark of nothing", f"delete-nowhere-{version}", -1)
+
+
+@case("delete_records")
+def with_each_cleanup_policy(side: Side, version: int) -> None:
+    for policy in ("delete", "compact", "compact,delete", ""):
+        name = f"delete-under-{policy.replace(',', '-') or 'none'}-{version}"
+        side.create_topic(name, 1, {"cleanup.policy": policy})
+        for number in range(3):
+            side.produce(name, timed_batch(FIRST_MS + 1000 * number, 10))
+        for offset in (5, 31, -1):
+            delete(side, version, f"cleanup.policy={policy}, {offset}", name, offset)
+        seen(side, f"cleanup.policy={policy}", name)
 
 
 @case("offset_for_leader_epoch")

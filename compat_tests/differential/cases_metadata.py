@@ -46,6 +46,14 @@ def unknown_topic_is_created(side: Side, version: int) -> None:
     side.ask("metadata", version, {"topics": [{"name": name}], "allow_auto_topic_creation": True}, label="later")
 
 
+@case("metadata", (4, 9, 13))
+def colliding_name_is_not_created(side: Side, version: int) -> None:
+    """Metrics cannot tell a dot from an underscore, so Kafka creates only one of such topics."""
+    side.create_topic(f"metadata.collides.{version}")
+    fields = {"topics": [{"name": f"metadata_collides.{version}"}], "allow_auto_topic_creation": True}
+    side.ask("metadata", version, fields, label="colliding name")
+
+
 @case("metadata")
 def bad_names(side: Side, version: int) -> None:
     for name in ("", ".", "..", "bad name", "x" * 250, "a/b", "ünï"):

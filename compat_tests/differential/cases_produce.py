@@ -330,6 +330,32 @@ def timestamp_limits_of_the_topic(side: Side, version: int) -> None:
 
 
 @case("produce", SOME_VERSIONS)
+def maximum_timestamp_of_sarama(side: Side, version: int) -> None:
+    """sarama up to 1.45.0 writes -1 into the header: Kafka takes the greatest timestamp of the records."""
+    records = (TWO[0], Record(value=b"two", timestamp_delta_ms=7), Record(value=b"three", timestamp_delta_ms=5))
+    settings: dict[str, dict[str, str]] = {
+        "plain": {},
+        "compacted": {"cleanup.policy": "compact"},
+        "of one codec": {"compression.type": "uncompressed"},
+        "LogAppendTime": {"message.timestamp.type": "LogAppendTime"},
+    }
+    for number, (label, configs) in enumerate(settings.items()):
+        topic = f"produce-sarama-{version}-{number}"
+        side.create_topic(topic, configs=configs)
+        for codec, body in ((0, None), (1, gzip_body(records))):
+            batch = Batch(records=records, attributes=codec, body=body, max_timestamp_ms=-1)
+            send(side, version, f"{label}, codec {codec}", topic, batch.encode())
+        send(side, version, f"{label}, wrong CRC", topic, Batch(records=records, max_timestamp_ms=-1, crc=1).encode())
+        far = Batch(records=records, base_timestamp_ms=FAR_AHEAD_MS, max_timestamp_ms=-1)
+        send(side, version, f"{label}, far ahead", topic, far.encode())
+        ends(side, topic, label)
+        for timestamp in (-3, 0, FIRST_MS + 1, FIRST_MS + 7, FIRST_MS + 8) if label != "LogAppendTime" else ():
+            row = {"partition_index": 0, "timestamp": timestamp}
+            asked = {"replica_id": -1, "topics": [{"name": topic, "partitions": [row]}]}
+            side.ask("list_offsets", 7, asked | {"isolation_level": 0}, label=f"{label}, time {timestamp}")
+
+
+@case("produce", SOME_VERSIONS)
 def log_append_time(side: Side, version: int) -> None:
     """The broker's clock goes into the batch, for each timestamp of the producer."""
     topic = f"produce-append-time-{version}"

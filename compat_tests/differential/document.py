@@ -81,6 +81,15 @@ If the processes of all replicas in sync of a partition have ended, Kafka elects
 controller of kafkawire waits for the other replicas, up to `controller.recovery.wait.ms`. Then it elects the replica
 with the longest log.
 
+### A static member that comes back
+
+If a static member joins again with another client id or session timeout, kafkawire shows the new client id. The new
+timeout is valid from that join on. Kafka shows the old client id, and keeps the old timeout until the next heartbeat.
+
+### Member ids of long client ids
+
+A member id begins with the client id. kafkawire takes 255 characters of it at most, and Kafka takes all.
+
 ### A log that the metadata does not name
 
 kafkawire keeps such a stray log for `log.dir.stray.retention.ms` of running time and then deletes it. Kafka renames the
