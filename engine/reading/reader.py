@@ -267,12 +267,10 @@ class LogReader:
         log = self.log
         if not segment.lacks_timestamps or not log.has(segment):
             return
-        size_bytes, part = segment.size_bytes, self._part(segment, None, log.end)
-        found = await self.run(segment, partial(timestamps_of, part))
+        found = await self.run(segment, partial(timestamps_of, self._part(segment, None, log.end)))
         if found is None or not log.has(segment):
             return
-        if segment.size_bytes == size_bytes:  # otherwise it was appended to: the next look has all
-            segment.learn_timestamps(*found)
+        segment.learn_timestamps(*found)  # what was appended meanwhile has told its own
         if segment is log.active:
             segment.summarised_size_bytes = 0  # its summary is stored at a clean stop
         else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 
 from engine.api import NO_TIMESTAMP_MS
+from engine.errors import CorruptMessage
 from engine.files.filesystem import FileSystem
 from engine.index.rows import partition_key
 from engine.logs.segments.footer import Footer, FooterDamaged, read_footer
@@ -55,7 +57,9 @@ class SealedListing:
     async def _described(self, segments: Sequence[Segment]) -> list[SealedSegment] | None:
         """Descriptions of segments; None if one of them is gone, or has to be sealed again."""
         for segment in segments:
-            await self._opened.learn_timestamps(segment)
+            if not segment.is_cold:  # of an object it would have to be read
+                with suppress(CorruptMessage):  # its times stay unknown
+                    await self._opened.learn_timestamps(segment)
         footers = await self._footers_of([one for one in segments if not one.is_cold])
         found = []
         for segment in segments:

@@ -232,11 +232,12 @@ class Timestamps(NamedTuple):
 def timestamps_of(part: Part) -> Timestamps:
     """Find the timestamps of a segment in its headers, or in the records where these are wrong. Raises CorruptMessage,
     FileNotFoundError."""
-    file = part.opened()
-    found = [
-        newest_ms_at(file, at) if at.header.record_count else NO_TIMESTAMP_MS for at in walk_headers(file, 0, part.end)
-    ]
-    return Timestamps(found[0], max(found)) if found else Timestamps(NO_TIMESTAMP_MS, NO_TIMESTAMP_MS)
+    file, first_ms, newest_ms = part.opened(), NO_TIMESTAMP_MS, NO_TIMESTAMP_MS
+    for at in walk_headers(file, 0, part.end):
+        batch_ms = newest_ms_at(file, at) if at.header.record_count else NO_TIMESTAMP_MS
+        first_ms = first_ms if at.position else batch_ms
+        newest_ms = max(newest_ms, batch_ms)
+    return Timestamps(first_ms, newest_ms)
 
 
 def may_reach(header: BatchHeader, timestamp_ms: int) -> bool:
