@@ -33,6 +33,7 @@ BESIDE_THEM = {
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "LICENSE",
+    "NOTICE",
     "PKG-INFO",
     "README.md",
     "SECURITY.md",
@@ -84,7 +85,7 @@ def test_the_wheel_has_the_packages_without_their_tests(wheel: Path) -> None:
     names = files_of(wheel)
     assert tops(names) == {*PACKAGES, *RENAMED.values(), metadata}
     assert {name for name in names if not name.startswith(metadata)} == shipped_files()
-    assert f"{metadata}/licenses/LICENSE" in names
+    assert {f"{metadata}/licenses/{name}" for name in ("LICENSE", "NOTICE")} <= names
 
 
 def test_nothing_is_found_wrong_with_the_wheel(wheel: Path) -> None:
