@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
 from coordinator.api import Future
 from coordinator.errors import CoordinatorError, GroupError
+from coordinator.futures import SettableFuture
 from coordinator.groups.api import (
     Claim,
     GroupListing,
@@ -49,36 +50,6 @@ CALLS: dict[type[GroupCommand[Any]], str] = {
 CALL_NAMES = (*CALLS.values(), "commit_in_transaction", "list_groups")
 
 
-class Promise(Generic[T]):
-    """A `Future` that a test settles."""
-
-    def __init__(self) -> None:
-        self._outcome: T | CoordinatorError | None = None
-        self._settled = trio.Event()
-        self._callback: Callable[[], None] | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        return self._settled.is_set()
-
-    def settle(self, outcome: T | CoordinatorError | None) -> None:
-        self._outcome = outcome
-        self._settled.set()
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            callback()
-
-    def call_when_settled(self, callback: Callable[[], None]) -> None:
-        assert not self.is_settled
-        self._callback = callback
-
-    def result(self) -> T:
-        assert self.is_settled
-        if isinstance(self._outcome, CoordinatorError):
-            raise self._outcome
-        return self._outcome  # type: ignore[return-value]
-
-
 @dataclass
 class FakeGroups:
     """`calls`: names with arguments. A call with an entry in `answers` is settled at once, the others wait in `asked`
@@ -89,19 +60,19 @@ class FakeGroups:
 
     answers: dict[str | tuple[str, str], Any] = field(default_factory=dict)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
-    asked: list[Promise[Any]] = field(default_factory=list)
+    asked: list[SettableFuture[Any]] = field(default_factory=list)
     coordinator: int | GroupError = 1
 
     def _ask(self, call: str, *arguments: Any) -> Future[Any]:
         self.calls.append((call, *arguments))
-        promise: Promise[Any] = Promise()
-        self.asked.append(promise)
+        future: SettableFuture[Any] = SettableFuture()
+        self.asked.append(future)
         of_group = (call, *arguments[:1])
         for key in (of_group, call):
             if key in self.answers:
-                promise.settle(self.answers[key])
+                future.settle(self.answers[key])
                 break
-        return promise
+        return future
 
     async def coordinator_of(self, group_id: str) -> int:
         self.calls.append(("coordinator_of", group_id))
@@ -132,7 +103,7 @@ class FakeGroups:
         try:
             allowed.result()  # settled, in a test of handlers
         except CoordinatorError as error:
-            refused: Promise[Any] = Promise()
+            refused: SettableFuture[Any] = SettableFuture()
             refused.settle(error)
             return refused
         return self._ask("commit_in_transaction", group_id, claim, producer_id, epoch, offsets, protocol)

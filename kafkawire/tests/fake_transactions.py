@@ -10,9 +10,9 @@ import trio
 
 from coordinator.api import Future
 from coordinator.errors import CoordinatorError
+from coordinator.futures import SettableFuture
 from coordinator.state.log import StateMarker
 from coordinator.transactions.api import Partition, ProducerIdentity, TransactionDescription, TransactionListing
-from kafkawire.tests.fake_groups import Promise
 
 CALLS = (
     "initialise",
@@ -34,18 +34,18 @@ class FakeTransactions:
 
     answers: dict[str | tuple[str, str], Any] = field(default_factory=dict)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
-    asked: list[Promise[Any]] = field(default_factory=list)
+    asked: list[SettableFuture[Any]] = field(default_factory=list)
     coordinator: int | CoordinatorError = 1
 
-    def _ask(self, call: str, *arguments: Any) -> Promise[Any]:
+    def _ask(self, call: str, *arguments: Any) -> SettableFuture[Any]:
         self.calls.append((call, *arguments))
-        promise: Promise[Any] = Promise()
-        self.asked.append(promise)
+        future: SettableFuture[Any] = SettableFuture()
+        self.asked.append(future)
         for key in ((call, *arguments[:1]), call):
             if key in self.answers:
-                promise.settle(self.answers[key])
+                future.settle(self.answers[key])
                 break
-        return promise
+        return future
 
     async def coordinator_of(self, transactional_id: str) -> int:
         self.calls.append(("coordinator_of", transactional_id))
@@ -90,6 +90,6 @@ class FakeMarkers:
 
     def write(self, marker: StateMarker, partition: Partition) -> Future[None]:
         self.written.append((marker, partition))
-        promise: Promise[None] = Promise()
-        promise.settle(self.answers.get(partition))
-        return promise
+        future: SettableFuture[None] = SettableFuture()
+        future.settle(self.answers.get(partition))
+        return future

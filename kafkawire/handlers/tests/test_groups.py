@@ -14,6 +14,7 @@ import trio.testing
 
 from coordinator import errors
 from coordinator.errors import GroupError
+from coordinator.futures import SettableFuture
 from coordinator.groups.api import Claim, Join, Joined, MemberProtocol, Synced
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -26,7 +27,6 @@ from kafkawire.server.memory_transport import MemoryListener
 from kafkawire.server.server import ServerLimits, serve
 from kafkawire.testing import Client
 from kafkawire.tests.answers import answer
-from kafkawire.tests.fake_groups import Promise
 from kafkawire.tests.harness import LISTENER, Broker, batch, open_handlers
 
 JOIN_VERSIONS = range(10)
@@ -302,8 +302,8 @@ async def test_many_parked_joins_are_answered_together() -> None:
         for client in clients:
             await client.send(join_request(), version=9)
         await trio.testing.wait_all_tasks_blocked()
-        for number, promise in enumerate(served.broker.groups.asked):
-            promise.settle(Joined(number, "consumer", "range", "m", "m"))
+        for number, future in enumerate(served.broker.groups.asked):
+            future.settle(Joined(number, "consumer", "range", "m", "m"))
         replies: list[Any] = [await client.receive() for client in clients]
         assert {reply.generation_id for reply in replies} == set(range(50))
 
@@ -316,8 +316,8 @@ async def test_a_parked_join_of_a_closed_connection_is_not_withdrawn() -> None:
         await gone.stream.aclose()
         await other.send(join_request(), version=9)
         await trio.testing.wait_all_tasks_blocked()
-        for promise in served.broker.groups.asked:
-            promise.settle(errors.RebalanceInProgress())
+        for future in served.broker.groups.asked:
+            future.settle(errors.RebalanceInProgress())
         reply: Any = await other.receive()
         assert reply.error_code == 27
         assert [call[0] for call in served.broker.groups.calls] == ["join", "join"], "nobody is taken back"
@@ -336,7 +336,7 @@ async def test_with_full_queues_a_member_is_heard_in_time_and_a_producer_waits()
 
 
 async def test_a_reply_that_waits_for_several_answers() -> None:
-    first, second = Promise[int](), Promise[int]()
+    first, second = SettableFuture[int](), SettableFuture[int]()
     reply = PendingReply([first, second], lambda: first.result() + second.result())
     called: list[int] = []
     reply.call_when_settled(lambda: called.append(reply.response_now()))
@@ -346,12 +346,12 @@ async def test_a_reply_that_waits_for_several_answers() -> None:
     assert (reply.is_settled, called) == (True, [3])
 
 
-def test_a_reply_of_refused_promises_settles_with_the_last_refusal() -> None:
-    promises = [Promise[None](), Promise[None]()]
-    reply = PendingReply(promises, lambda: [code_of(one) for one in promises])
-    for promise, error in zip(promises, (errors.RebalanceInProgress(), errors.UnknownMember()), strict=True):
+def test_a_reply_of_refused_futures_settles_with_the_last_refusal() -> None:
+    futures = [SettableFuture[None](), SettableFuture[None]()]
+    reply = PendingReply(futures, lambda: [code_of(one) for one in futures])
+    for future, error in zip(futures, (errors.RebalanceInProgress(), errors.UnknownMember()), strict=True):
         assert not reply.is_settled
-        promise.settle(error)
+        future.settle(error)
     assert reply.is_settled
     assert reply.response_now() == [27, 25]
 

@@ -273,8 +273,8 @@ async def test_pipelined_produce_behind_add() -> None:
         started = [broker.dispatch(asked_for(transactional(sequence)), 12) for sequence in range(5)]
         await trio.testing.wait_all_tasks_blocked()
         assert not any(one.is_settled for one in started)
-        for promise in broker.transactions.asked:
-            promise.settle(None)
+        for future in broker.transactions.asked:
+            future.settle(None)
         for number, one in enumerate(started):
             broker.correlation_id = number + 1
             row = broker.read(await answer(one), 0, 12).responses[0].partition_responses[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from coordinator.futures import SettableFuture
 from kafkawire.peers.errors import LinkFailed, SentBy
 from kafkawire.security.link_claim import LinkNumber
-from kafkawire.tests.fake_groups import Promise
 
 
 class Call(NamedTuple):
@@ -17,7 +17,7 @@ class Call(NamedTuple):
     request: Any
     version: int
     purpose: str
-    answer: Promise[Any]
+    answer: SettableFuture[Any]
 
 
 @dataclass
@@ -29,8 +29,8 @@ class FakeLinks:
     over: set[SentBy] = field(default_factory=set)
     renewed: list[SentBy] = field(default_factory=list)
 
-    def call(self, broker_id: int, request: Any, version: int, *, purpose: str) -> Promise[Any]:
-        answer: Promise[Any] = Promise()
+    def call(self, broker_id: int, request: Any, version: int, *, purpose: str) -> SettableFuture[Any]:
+        answer: SettableFuture[Any] = SettableFuture()
         self.calls.append(Call(broker_id, request, version, purpose, answer))
         return answer
 
