@@ -48,7 +48,7 @@ compiled: $(COMPILED)/.done  ## what every request passes as extension modules, 
 
 $(COMPILED)/.done: $(VENV)/.base requirements/compile.txt tools/compile.py $(SOURCES)
 	@if command -v cc >/dev/null; then \
-	  $(PIP) -r requirements/compile.txt && $(BIN)/python tools/compile.py $(@D) && touch $@; \
+	  $(PIP) -r requirements/compile.txt && $(BIN)/python -m tools.compile $(@D) && touch $@; \
 	else echo "no cc on the PATH: nothing compiled"; fi
 
 run-compiled: compiled  ## run the broker from there

@@ -1,6 +1,6 @@
 """Compiles the modules of the request path with mypyc, in a copy of the packages: the same sources, with less CPU.
 
-    python tools/compile.py DIRECTORY
+    python -m tools.compile DIRECTORY
 
 DIRECTORY becomes a copy of the packages in which the modules below are extension modules; a process with it on
 PYTHONPATH runs these, all others run the sources. Needs a C compiler, setuptools and mypy; takes two minutes. Decision
@@ -16,8 +16,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tools.packages import PACKAGES
+
 ROOT: Final = Path(__file__).resolve().parent.parent
-PACKAGES: Final = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
 BESIDE: Final = ("pyproject.toml", "conftest.py", "README.md")  # other files that their tests need
 MODULES: Final = (
     "engine/batches/batch.py",

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import grimp
 
+from tools.packages import PACKAGES
+
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
 
 
 def modules() -> list[str]:

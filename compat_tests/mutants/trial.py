@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testkit.ledger import SUMMARY
+from tools.packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 PATCHES = Path(__file__).parent / "patches"
-PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
 CAUGHT_WITHIN_S = 600
 JOBS = str(os.cpu_count() or 1)
 CAUGHT_BY = re.compile(r"^Caught-by: (.+)$", re.MULTILINE)

@@ -15,12 +15,12 @@ import pytest
 from kafkawire.handlers import API_TABLE
 from spark_connectors.jobs.__main__ import COMMANDS
 from tools import generate_config_doc
+from tools.packages import PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
 GENERATED = "kafkawire/messages/"
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 600  # a longer module has more than one reason to change

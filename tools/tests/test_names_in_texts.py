@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tools.packages import PACKAGES
 from tools.suite import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PACKAGES: Final = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
 NAMED: Final = re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.\w+)+)`")
 
 

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tools.modules import PACKAGES
+from tools.packages import PACKAGES
 from tools.suite import ROOT
 
 TREES = (*PACKAGES, "compat_tests", "benchmarks", "testkit", "tools")
