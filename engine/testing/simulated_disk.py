@@ -386,11 +386,12 @@ class SimulatedFileSystem:
         self._inode(path).cold = part
 
     def evict_some(self, draw: random.Random) -> None:
-        """Take a part of each of some files out of the page cache, also of files without a name."""
+        """Take some files, or a part of each, out of the page cache, also files without a name."""
         for inode in self._inodes.values():
             if inode.content and draw.random() < EVICTED_SHARE:
-                start = draw.randrange(len(inode.content))
-                inode.cold = range(start, draw.randint(start, len(inode.content)))
+                size_bytes = len(inode.content)
+                start = draw.choice((0, draw.randrange(size_bytes)))
+                inode.cold = range(start, draw.choice((size_bytes, draw.randint(start, size_bytes))))
 
     # For tests that inspect, or damage, the content of the disk
 

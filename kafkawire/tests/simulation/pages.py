@@ -11,7 +11,7 @@ from engine.testing.simulated_disk import SimulatedFileSystem
 from kafkawire.tests.simulation.shared import Shared
 
 SHARE_OF_SEEDS = 0.5
-PAUSES_S = (0.05, 0.5, 2.0)
+PAUSES_S = (0.02, 0.2, 2.0)
 
 
 @dataclass

@@ -26,6 +26,9 @@ HEADER_SIZE_BYTES = 61
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 NO_SESSION = -1
 EMPTY_ANSWERS_MAX = 50
+SIZES_BYTES = (1, 500, 5000, 1 << 20)
+SHARE_WITH_ONE_SIZE = 0.5
+REWIND_SHARE = 0.05  # of the answers
 
 _decoded: dict[tuple[int, int, int], tuple[tuple[int, Value, int], ...]] = {}
 
@@ -74,10 +77,13 @@ class Consumer:
     places: list[tuple[str, int]]
     rng: Random = field(init=False)
     version: int = field(init=False)
+    sizes_bytes: tuple[int, ...] = field(init=False)  # of a partition; most clients ask for the same size for ever
 
     def __post_init__(self) -> None:
         self.rng = self.shared.rng(self.name)
         self.version = self.rng.choice(VERSIONS)
+        draw = self.shared.rng(f"{self.name}/size")
+        self.sizes_bytes = (draw.choice(SIZES_BYTES),) if draw.random() < SHARE_WITH_ONE_SIZE else SIZES_BYTES
 
     def fetch_request(
         self, positions: dict[tuple[str, int], int], *, partition_size_bytes: int = 0, **options: Any
@@ -90,7 +96,7 @@ class Consumer:
                 asked = FetchPartition(
                     partition=partition,
                     fetch_offset=offset,
-                    partition_max_bytes=partition_size_bytes or self.rng.choice((1, 500, 5000, 1 << 20)),
+                    partition_max_bytes=partition_size_bytes or self.rng.choice(self.sizes_bytes),
                 )
                 topics.append(FetchTopic(topic=name, topic_id=life.topic_id, partitions=[asked]))
         if not topics:
@@ -174,9 +180,13 @@ class Consumer:
 
 @dataclass
 class Follower(Consumer):
-    """A consumer that reads partitions to their ends, and waits there for more, until it has reached the final ends."""
+    """A consumer that reads partitions to their ends, and waits there for more, until it has reached the final ends.
+
+    `rewinds`: it begins again now and then, so that it reads what was read before, and has left the page cache since.
+    """
 
     uses_session: bool = True
+    rewinds: bool = False
     _positions: dict[tuple[str, int], int] = field(default_factory=dict)
     _ids: dict[str, bytes] = field(default_factory=dict)
     _empty_answers: int = 0
@@ -206,6 +216,7 @@ class Follower(Consumer):
     async def _follow(self, connection: Connection) -> None:
         session_id, epoch = 0, 0
         has_session = self.uses_session and self.version >= FIRST_VERSION_WITH_SESSIONS
+        draw = self.shared.rng(f"{self.name}/rewind")
         sent_positions: dict[tuple[str, int], int] = {}
         while not self._is_done():
             if not await self._find_positions(connection):
@@ -238,6 +249,8 @@ class Follower(Consumer):
             is_bad = False
             for key, read in self.note_answers(dict(self._positions), invoked, answer, names=names):
                 is_bad |= self._advance(key, read)
+            if self.rewinds and not self.shared.is_over and draw.random() < REWIND_SHARE:
+                self._positions.clear()
             if is_bad:
                 session_id, epoch, sent_positions = 0, 0, {}
                 await trio.sleep(0.05)

@@ -17,6 +17,7 @@ import trio.testing
 import engine.commit.group_committer
 import engine.logs.segments.segment
 import engine.logs.segments.sparse_index
+import engine.reading.reader
 import kafkawire.adapters.tier
 import kafkawire.fetching.cold_loads
 import tiering.manifest.manifest_log
@@ -85,11 +86,15 @@ class Result:
 
 
 def prepare() -> None:
-    """Prepare the process, once: a deterministic schedule, small segments and index intervals, and no log output."""
+    """Prepare the process, once: a deterministic schedule, small segments and index intervals, no log output, and
+    reads that bring only a part of a segment into memory."""
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     TOPIC_KEYS["segment.bytes"] = replace(TOPIC_KEYS["segment.bytes"], reader=integer(1000))
     override(engine.logs.segments.sparse_index, INTERVAL_BYTES=INDEX_INTERVAL_BYTES)
     override(engine.logs.segments.segment, INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)
+    windows = {"_GLANCE_WINDOW_BYTES": 64, "_FIRST_WINDOW_BYTES": 200, "_WALK_WINDOW_BYTES": 200}
+    override(engine.logs.segments.segment, **windows)  # a larger one would bring a whole segment into memory
+    override(engine.reading.reader, READ_AHEAD_BYTES=CHUNK_BYTES // 2)
     structlog.configure(processors=[_drop])
     _make_tiers_small()
 
@@ -98,9 +103,9 @@ def _make_tiers_small() -> None:
     """Reduce the sizes in the tier: a segment has several chunks, a cache few; manifests have pages, and old versions
     go. And a late request takes less than 15 minutes, because brokers do much in that time."""
     override(kafkawire.adapters.tier, UploaderOptions=partial(UploaderOptions, late_put_ms=LATE_PUT_MS))
-    override(kafkawire.fetching.cold_loads, LOAD_MAX_BYTES=2 * CHUNK_BYTES)
+    override(kafkawire.fetching.cold_loads, LOAD_MAX_BYTES=CHUNK_BYTES // 2)
     override(tiering.read.chunks, CHUNK_BYTES=CHUNK_BYTES, KEPT_MIN=2)
-    override(tiering.read.cold_file, CHUNK_BYTES=CHUNK_BYTES)
+    override(tiering.read.cold_file, CHUNK_BYTES=CHUNK_BYTES, SEQUENTIAL_BYTES=CHUNK_BYTES)
     override(tiering.read.cold_tier, SEEK_BYTES=CHUNK_BYTES, SEQUENTIAL_BYTES=2 * CHUNK_BYTES)
     for module in (tiering.names, tiering.manifest.manifest_log):
         override(module, VERSIONS_PER_BLOCK=8)
@@ -220,7 +225,11 @@ class _Run:
                 async with trio.open_nursery() as followers:
                     for number in range(self.plan.followers):
                         follower = Follower(
-                            f"follower-{number}", self.shared, self.places, uses_session=number % 2 == 0
+                            f"follower-{number}",
+                            self.shared,
+                            self.places,
+                            uses_session=number % 2 == 0,
+                            rewinds=has_memory_pressure(self.plan.seed),
                         )
                         followers.start_soon(follower.run)
                     await self._load()
@@ -234,6 +243,9 @@ class _Run:
             self.crowd.stop()
             await self._lose_the_view()
             final = await auditor.read_everything()
+            if has_memory_pressure(self.plan.seed):
+                self.lives.world.disk.drop_cache()
+                await auditor.read_everything()  # what was read before, and is not in memory
             await self.tier.wait_until_done()
             self.anomalies = self.tier.judge(final, self.transactions.history)
             self.lives.is_over = True

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
 
+from kafkawire.tests.simulation.pages import has_memory_pressure
 from kafkawire.tests.simulation.plan import TopicPlan
 
 FIRST_WITH_TIER = 1_000_000  # seeds from here on have a tier
 ROOT = "lake/"
+CACHE_OF_ALL_BYTES = "1000000"
 PROPERTIES = {"remote.log.storage.system.enable": "true", "tier.store": f"s3://bucket/{ROOT}"}
 
 
@@ -65,8 +67,10 @@ def plan_tier(seed: int, topics: Sequence[TopicPlan]) -> TierPlan:
     properties = PROPERTIES | {
         "remote.log.manager.task.interval.ms": rng.choice(("20", "20", "100")),
         "tier.copiers": rng.choice(("1", "2", "4")),
-        "tier.cache.size.bytes": rng.choice(("0", "0", "5000", "1000000")),
+        "tier.cache.size.bytes": rng.choice(("0", "0", "5000", CACHE_OF_ALL_BYTES)),
     }
+    if has_memory_pressure(seed):
+        properties["tier.cache.size.bytes"] = CACHE_OF_ALL_BYTES  # what it keeps leaves the page cache
     if rng.random() < 0.5:
         properties["tier.cache.dir"] = "/cache"
     plain = [one for one in topics if not one.is_compacted]  # Kafka refuses the others
