@@ -22,6 +22,7 @@ MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP_MS = -1
+TIMESTAMP_MAX_MS = 2**63 - 1
 RECORD_OVERHEAD_MAX_BYTES = 23  # of a record without headers in a batch with one timestamp: three bytes, four varints
 
 CRC_POSITION = 17
@@ -295,10 +296,13 @@ def _decode_record(header: BatchHeader, body: bytes | memoryview) -> Record:
         headers.append(RecordHeader(header_key or b"", header_value))
     if position != len(body):
         raise CorruptMessage("a record is longer than its fields")
-    timestamp_ms = (
-        header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms + timestamp_delta_ms
-    )
+    timestamp_ms = header.max_timestamp_ms if header.is_log_append_time else timestamp_of(header, timestamp_delta_ms)
     return Record(key, value, timestamp_ms, tuple(headers), offset_delta)
+
+
+def timestamp_of(header: BatchHeader, delta_ms: int) -> int:
+    """The timestamp (ms) of a record, by its delta, bounded to 64 bits: a client's varint may lead beyond them."""
+    return max(-TIMESTAMP_MAX_MS, min(header.base_timestamp_ms + delta_ms, TIMESTAMP_MAX_MS))
 
 
 def _get_bytes(body: bytes | memoryview, position: int) -> tuple[bytes | None, int]:

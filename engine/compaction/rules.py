@@ -20,6 +20,7 @@ from engine.batches.batch import (
     BatchHeader,
     Codec,
     get_varint,
+    timestamp_of,
     varint,
 )
 from engine.batches.codecs import compress
@@ -221,7 +222,7 @@ def _rewritten(body: bytes, header: BatchHeader, kept: Sequence[Keyed], base_ms:
         delta_ms, rest = get_varint(body, fields + 1)
         newest_delta_ms = max(newest_delta_ms, delta_ms)
         section += _moved(body[fields:end], delta_ms + moved_ms, rest - fields) if moved_ms else body[start:end]
-    newest_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms + newest_delta_ms
+    newest_ms = header.max_timestamp_ms if header.is_log_append_time else timestamp_of(header, newest_delta_ms)
     packed = compress(Codec(header.codec_id), bytes(section))
     return resealed(header, packed, len(kept), attributes, (base_ms, newest_ms))
 

@@ -11,9 +11,10 @@ from engine.batches.batch import Codec, Record, build_batch, parse_header, seal_
 from engine.batches.codecs import compress, decompress
 from engine.batches.record_checks import ERRORS_MAX, VALIDATED_AT_ONCE_MAX
 from engine.errors import EngineError, InvalidRecord, MessageTooLarge, RecordsRefused
-from engine.log_config import CompressionType, LogConfig
+from engine.log_config import CompressionType, LogConfig, TimestampType
 from engine.testing.simulated_disk import SimulatedFileSystem
 from testkit.logs import NOW_MS, keyed_batch, open_orders, records_in, running
+from testkit.wrong_timestamps import record_with_delta
 
 KEYED = LogConfig(requires_keys=True)
 MANY = VALIDATED_AT_ONCE_MAX + 1
@@ -171,3 +172,25 @@ async def test_lz4_frames_that_javas_clients_cannot_read_are_refused(config: Log
         with pytest.raises(InvalidRecord):
             await log.append(memoryview(batch), acks=-1).wait()
         assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("timestamp_type", TimestampType)
+async def test_a_timestamp_of_more_than_64_bits_is_refused(timestamp_type: TimestampType) -> None:
+    """A varint has up to 70 bits. Neither the greatest limit of a topic refuses it, nor LogAppendTime."""
+    config = LogConfig(
+        compression_type=CompressionType.GZIP, timestamp_type=timestamp_type, timestamp_after_max_ms=2**63 - 1
+    )
+    async with running(SimulatedFileSystem()) as store:
+        log = await open_orders(store, config)
+        batch = seal_batch(
+            record_with_delta(2**63 - 1),
+            record_count=1,
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=0,
+            timestamps_ms=(NOW_MS, NOW_MS),
+            producer=(-1, -1, -1),
+        )
+        with pytest.raises(InvalidRecord, match="64 bits"):
+            await log.append(memoryview(batch), acks=-1).wait()
+        assert (await log.append(of_keys(b"k"), acks=-1).wait()).base_offset == 0

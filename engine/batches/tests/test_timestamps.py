@@ -8,7 +8,7 @@ from engine.batches.batch import Codec, Record, parse_header
 from engine.batches.timestamps import newest_of_stored, newest_timestamp_ms
 from engine.errors import CorruptMessage
 from testkit.logs import NOW_MS, compressed_batch
-from testkit.wrong_timestamps import with_max_timestamp
+from testkit.wrong_timestamps import record_with_delta, with_max_timestamp
 
 times = st.lists(st.integers(NOW_MS - 10_000, NOW_MS + 10_000), min_size=1, max_size=20)
 
@@ -24,7 +24,7 @@ def test_the_greatest_timestamp_of_the_records_counts(timestamps_ms: list[int], 
 
 def test_a_right_header_is_believed() -> None:
     batch = compressed_batch(Codec.NONE, [Record(timestamp_ms=NOW_MS)])
-    batch[61:] = bytes(len(batch) - 61)  # records that nobody may look at
+    batch[61:] = bytes(len(batch) - 61)  # the records are not looked at
     assert newest_of_stored(memoryview(batch), parse_header(batch)) == NOW_MS
 
 
@@ -41,6 +41,15 @@ def test_a_maximum_below_the_base_is_right_where_the_base_is_no_timestamp_of_a_r
     assert header.has_wrong_max_timestamp
     assert not header._replace(attributes=attributes).has_wrong_max_timestamp
     assert not header._replace(record_count=0).has_wrong_max_timestamp
+
+
+@pytest.mark.parametrize("delta_ms", [2**63 - NOW_MS, 2**63, 2**68])
+def test_a_timestamp_of_more_than_64_bits_is_corrupt(delta_ms: int) -> None:
+    stored = with_max_timestamp(compressed_batch(Codec.NONE, [Record(timestamp_ms=NOW_MS)]))
+    header, body = parse_header(stored), record_with_delta(delta_ms)
+    with pytest.raises(CorruptMessage, match="64 bits"):
+        newest_timestamp_ms(header, body)
+    assert newest_of_stored(memoryview(bytes(stored[:61]) + body), header) == NOW_MS
 
 
 def test_wrong_sizes_are_corrupt() -> None:

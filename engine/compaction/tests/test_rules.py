@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.batches.batch import (
+    TIMESTAMP_MAX_MS,
     BatchHeader,
     Codec,
     Record,
@@ -12,6 +13,7 @@ from engine.batches.batch import (
     build_batch,
     has_right_crc,
     parse_header,
+    seal_batch,
     walk_records,
 )
 from engine.batches.codecs import decompress
@@ -19,6 +21,7 @@ from engine.batches.keyed import keys_of, records_of_batch
 from engine.compaction.rules import ENTRY_SIZE_BYTES, KEY_MAX_BYTES, NewestOffsets, Rules
 from engine.errors import CorruptMessage
 from testkit.logs import NOW_MS, keyed_batch
+from testkit.wrong_timestamps import record_with_delta
 
 RETENTION_MS = 1000
 FAR = 1 << 40
@@ -92,6 +95,18 @@ def test_the_newest_of_each_key_stays() -> None:
     assert contents(cleaned) == {12: (b"a", b"3", NOW_MS)}
     assert parse_header(cleaned).next_offset == 13
     assert those.cleaned(*second, FAR) is second[0], "nothing to drop: its bytes as they are"
+
+
+def test_a_timestamp_of_more_than_64_bits_is_bounded() -> None:
+    section = record_with_delta(0, b"a") + record_with_delta(2**63 - 1, b"b", 1)
+    times, producer = (NOW_MS, NOW_MS), (-1, -1, -1)
+    made = seal_batch(
+        section, record_count=2, base_offset=0, leader_epoch=-1, attributes=0, timestamps_ms=times, producer=producer
+    )
+    first, second = at(made, 10), at(keyed_batch((b"a", b"2")), 12)
+    cleaned = rules(newest(first, second)).cleaned(*first, FAR)
+    assert cleaned is not None
+    assert contents(cleaned) == {11: (b"b", None, TIMESTAMP_MAX_MS)}
 
 
 @pytest.mark.parametrize("codec", Codec)
