@@ -219,7 +219,7 @@ class ProducerTable:
         before = self._producers.pop(producer_id, None)  # its next entry is the last
         self._turned_away.pop(producer_id, None)
         epoch, last_offset, timestamp_ms = header.producer_epoch, header.next_offset - 1, header.max_timestamp_ms
-        if timestamp_ms < header.base_timestamp_ms and not header.is_log_append_time:
+        if header.has_wrong_max_timestamp:
             timestamp_ms = header.base_timestamp_ms  # in a log of version 0.1: at least this is known
         batch = ProducedBatch(last_sequence_of(header), last_offset, header.last_offset_delta, timestamp_ms)
         if before is None:
