@@ -21,7 +21,7 @@ from engine.batches.batch import (
 )
 from engine.batches.codecs import compress, decompress, unreadable_for_java
 from engine.batches.keyed import keys_of, resealed
-from engine.batches.produce_checks import ProduceLimits, check_times
+from engine.batches.produce_checks import ProduceLimits, check_segment_size, check_times
 from engine.batches.timestamps import newest_timestamp_ms
 from engine.errors import (
     CorruptMessage,
@@ -29,7 +29,6 @@ from engine.errors import (
     InvalidRecord,
     MessageTooLarge,
     RecordError,
-    RecordListTooLarge,
     RecordsRefused,
 )
 from engine.log_config import CompressionType, LogConfig
@@ -131,15 +130,15 @@ class RecordRules(NamedTuple):
         """Recompress the batch, and check its new size, as UnifiedLog.append does. Raises MessageTooLarge,
         RecordListTooLarge."""
         packed = compress(codec, body, self.level)
-        size_bytes, limits = HEADER_SIZE_BYTES + len(packed), self.limits
-        if size_bytes > limits.max_message_size_bytes:
+        size_bytes, max_size_bytes = HEADER_SIZE_BYTES + len(packed), self.limits.max_message_size_bytes
+        if size_bytes > max_size_bytes:
             batch = f"batch of {size_bytes} bytes once it is {codec.name.lower()}"
-            raise MessageTooLarge(f"{batch}, at most {limits.max_message_size_bytes} allowed")
-        if size_bytes > limits.segment_size_bytes:
-            raise RecordListTooLarge(f"batch of {size_bytes} bytes in segments of {limits.segment_size_bytes}")
+            raise MessageTooLarge(f"{batch}, at most {max_size_bytes} allowed")
         attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT) | codec
         timestamps_ms = header.base_timestamp_ms, newest_ms
-        return memoryview(resealed(header, packed, header.record_count, attributes, timestamps_ms))
+        recompressed = memoryview(resealed(header, packed, header.record_count, attributes, timestamps_ms))
+        check_segment_size(recompressed, self.limits)
+        return recompressed
 
     def _check_keys(self, body: bytes, header: BatchHeader) -> None:
         try:
