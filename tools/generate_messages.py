@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.kafka_schemas import ZERO_UUID, Row, Schema, Side, Versions, clients_jar, read_schemas, snake_case
+from tools.kafka_schemas import INTEGERS, ZERO_UUID, Row, Schema, Side, Versions, clients_jar, read_schemas, snake_case
 
 TARGET = Path(__file__).resolve().parent.parent / "kafkawire" / "messages"
 
@@ -29,8 +29,6 @@ OF_CLIENTS = {69}
 OURS_FROM_TAG = 10_000
 
 SIDES: tuple[Side, Side] = ("request", "response")
-
-INTEGERS = {"int8", "int16", "int32", "int64", "uint16", "uint32"}
 
 
 @dataclass

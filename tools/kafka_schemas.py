@@ -21,7 +21,7 @@ ZERO_UUID = bytes(16)
 _LATEST = 32_767
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*')
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint16", "uint32"})
+INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint16", "uint32"})
 _ZEROS: dict[str, Any] = {
     "bool": False,
     "string": "",
@@ -105,7 +105,7 @@ class Schema:
         kind = kind.removeprefix("[]")
         is_nullable = Versions.parse(one.get("nullableVersions", "none")).has(version)
         tag = one["tag"] if Versions.parse(one.get("taggedVersions", "none")).has(version) else None
-        if kind not in _INTEGERS and kind not in _ZEROS:
+        if kind not in INTEGERS and kind not in _ZEROS:
             self._read(kind, one.get("fields") or self._common[kind]["fields"], version, found)
             return Row(name, "struct", kind, is_array, is_nullable, tag, None)
         default = None if is_array or is_nullable else _default(kind, one.get("default"))
@@ -141,6 +141,6 @@ def _default(kind: str, text: Any) -> Any:
         return text in (True, "true")
     if kind == "float64":
         return float(text)
-    if kind in _INTEGERS:
+    if kind in INTEGERS:
         return int(str(text), 0)
     return _ZEROS[kind] if kind != "string" else str(text)
