@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from compat_tests.clients.java.commands import TOOLS, tool, topics
+from compat_tests.differential.catalogue import NEWER_VERSIONS
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.target import TARGET
 from compat_tests.harness.tools import java_tool
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from compat_tests.harness.broker import Broker
 
-BEFORE_4_4 = {18: 4, 28: 5, 42: 2}  # the highest versions of ApiVersions, TxnOffsetCommit and DeleteGroups
+BEFORE_4_4 = {api.key: NEWER_VERSIONS[api.name] - 1 for api in API_TABLE if api.name in NEWER_VERSIONS}
 API = re.compile(r"\((\d+)\): (\d+)(?: to (\d+))? \[usable: (\d+)\]")
 
 
