@@ -229,10 +229,8 @@ def _with_settings(location: str, storage_options: Mapping[str, str]) -> str:
     if url.username is not None or url.query:
         return location
     given = {name.lower().removeprefix("aws_"): value for name, value in storage_options.items()}
-    names = {
-        pyiceberg: given.get(deltalake) for deltalake, pyiceberg in _NAMES_OF_SETTINGS.items() if deltalake in given
-    }
-    return with_settings(location, names)
+    known = {pyiceberg: given[name] for name, pyiceberg in _NAMES_OF_SETTINGS.items() if name in given}
+    return with_settings(location, known)
 
 
 def _app_id(job: str, *names: object) -> str:
