@@ -54,7 +54,6 @@ MODULES: Final = (
     "kafkawire/fast_path/fetch.py",
     "kafkawire/fast_path/fetch_reply.py",
     "kafkawire/fast_path/fetch_shape.py",
-    "kafkawire/fast_path/heartbeat.py",
     "kafkawire/fast_path/list_offsets.py",
     "kafkawire/fast_path/list_offsets_shape.py",
     "kafkawire/fast_path/offset_commit.py",

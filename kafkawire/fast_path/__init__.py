@@ -10,12 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkawire.fast_path.fetch import FetchFastPath
-from kafkawire.fast_path.heartbeat import HeartbeatFastPath
 from kafkawire.fast_path.list_offsets import ListOffsetsFastPath
 from kafkawire.fast_path.offset_commit import OffsetCommitFastPath
 from kafkawire.fast_path.produce import ProduceFastPath
 from kafkawire.messages.fetch import API_KEY as FETCH
-from kafkawire.messages.heartbeat import API_KEY as HEARTBEAT
 from kafkawire.messages.list_offsets import API_KEY as LIST_OFFSETS
 from kafkawire.messages.offset_commit import API_KEY as OFFSET_COMMIT
 from kafkawire.messages.produce import API_KEY as PRODUCE
@@ -35,5 +33,4 @@ def fast_paths(broker: BrokerInterfaces, table: Iterable[Api]) -> Mapping[int, F
         FETCH: FetchFastPath(broker, by_key[FETCH]),
         LIST_OFFSETS: ListOffsetsFastPath(broker, by_key[LIST_OFFSETS]),
         OFFSET_COMMIT: OffsetCommitFastPath(broker, by_key[OFFSET_COMMIT]),
-        HEARTBEAT: HeartbeatFastPath(broker, by_key[HEARTBEAT]),
     }

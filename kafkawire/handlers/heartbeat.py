@@ -39,14 +39,9 @@ def refuse(context: RequestContext, request: HeartbeatRequest, code: ErrorCode) 
     return HeartbeatResponse(error_code=code)
 
 
-def member_code(pending: Future[None]) -> ErrorCode:
-    """Error code for the member, when its future is settled."""
-    code = code_of(pending)
-    return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
-
-
 def _respond(pending: Future[None]) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=member_code(pending))
+    code = code_of(pending)
+    return HeartbeatResponse(error_code=ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code)
 
 
 API = Api("heartbeat", HeartbeatRequest, handle, refuse, 0, 4, two_stage=True)

@@ -1,4 +1,4 @@
-"""Commits and heartbeats to a broker with fast paths and to one without: only the costs may differ."""
+"""Commits among heartbeats, to a broker with fast paths and to one without: only the costs may differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coordinator.api import Future
-from coordinator.groups.commands import CommitOffsets, GroupCommand, Heartbeat
+from coordinator.groups.commands import CommitOffsets, GroupCommand
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupCoordinators, GroupOptions
 from coordinator.groups.step import GroupSettings
@@ -84,7 +84,7 @@ class Side:
 
     @property
     def taken(self) -> int:
-        return sum(self.fast_paths[key].taken for key in (OFFSET_COMMIT, HEARTBEAT))
+        return self.fast_paths[OFFSET_COMMIT].taken
 
     def state(self) -> dict[str, object]:
         """The resulting state, to compare both brokers."""
@@ -295,7 +295,7 @@ async def test_group_requests_with_fast_paths_return_the_same_as_without(seed: i
         number = valid = 0
         while number < FRAMES:
             frames = traffic.frames()
-            valid += sum(frame[1] in (OFFSET_COMMIT, HEARTBEAT) for frame in frames)
+            valid += sum(frame[1] == OFFSET_COMMIT for frame in frames)
             if draw.random() < 0.3:
                 wounded = bytearray(frames[0])
                 wound(wounded, draw)
@@ -318,26 +318,24 @@ async def test_group_requests_with_fast_paths_return_the_same_as_without(seed: i
         assert fast.taken - before >= valid / 2, (fast.taken, valid)
 
 
-async def test_commits_and_heartbeats_as_clients_send_them_take_the_fast_path() -> None:
-    frames = list(recorded(OFFSET_COMMIT, HEARTBEAT))
+async def test_commits_as_clients_send_them_take_the_fast_path() -> None:
+    frames = list(recorded(OFFSET_COMMIT))
     async with open_handlers() as broker:
         await broker.create("wide", 100)
         image = broker.cluster.real.image
         names = {topic.name: image.topics["wide"] for one in frames for topic in topics_of(one)}
         cluster: Any = SimpleNamespace(image=replace(image, topics=names))
-        by_key = fast_paths(replace(broker.interfaces, cluster=cluster), API_TABLE)
-        taken: dict[tuple[str, int], list[bool]] = {}
+        fast_path = fast_paths(replace(broker.interfaces, cluster=cluster), API_TABLE)[OFFSET_COMMIT]
+        taken: dict[str, list[bool]] = {}
         for one in frames:
-            started = by_key[one.api_key].take(bytearray(one.frame), broker.connection, trio.current_time())
-            taken.setdefault((one.client, one.api_key), []).append(started is not None)
-    assert len(taken) == 2 * len({client for client, _ in taken}) >= 14
+            started = fast_path.take(bytearray(one.frame), broker.connection, trio.current_time())
+            taken.setdefault(one.client, []).append(started is not None)
+    assert len(taken) >= 7
     for client, each in taken.items():
         assert sum(each) >= 0.95 * len(each), client
 
 
 def topics_of(one: Recorded) -> list[OffsetCommitRequestTopic]:
-    if one.api_key == HEARTBEAT:
-        return []
     header, body_start = decode_request_header(one.frame)
     return OffsetCommitRequest.decode(one.frame, header.api_version, body_start).topics
 
@@ -385,38 +383,32 @@ async def test_a_request_with_trailing_bytes_is_left_to_the_general_path() -> No
 async def test_the_prefix_cache_is_bounded_in_entries_and_client_id_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.fast_path.prefix_cache.CACHED_MAX", 5)
     async with two_brokers() as (_, side):
-        beating: Any = side.fast_paths[HEARTBEAT].fast_path
         committing: Any = side.fast_paths[OFFSET_COMMIT].fast_path
         for number in range(12):
-            request = HeartbeatRequest(group_id=f"group-{number}", member_id="m", generation_id=1)
-            await side.finish(side.start(encode_request(request, 4, number, "c")))
             await side.finish(side.start(commit_frame(group=f"group-{number}")))
-        assert side.taken == 24
+        assert side.taken == 12
         for client in ("c" * 600, "c" * 20_000):
-            await side.finish(side.start(encode_request(request, 4, 1, client)))
             await side.finish(side.start(commit_frame(client=client)))
-        assert side.taken == 24
+        assert side.taken == 12
         prefixes, _, singles = committing._shapes[9]
-        assert len(beating._prefixes[4]._learned) == len(prefixes._learned) == len(singles._learned) == 2
+        assert len(prefixes._learned) == len(singles._learned) == 2
 
 
-@pytest.mark.parametrize("kind", [Heartbeat, CommitOffsets])
 async def test_a_bug_behind_a_fast_path_is_answered_as_one_behind_the_general_path(
-    kind: type[GroupCommand[Any]], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ask = GroupCoordinators.ask
 
     def fail(groups: GroupCoordinators, command: GroupCommand[Any]) -> Future[Any]:
-        if isinstance(command, kind):
+        if isinstance(command, CommitOffsets):
             raise ZeroDivisionError("a bug")
         return ask(groups, command)
 
     monkeypatch.setattr(GroupCoordinators, "ask", fail)
     async with two_brokers() as (plain, fast):
         for side in (plain, fast):
-            await side.finish(side.start(encode_request(HeartbeatRequest(group_id="g", member_id="m"), 4, 1, "c")))
             await side.finish(side.start(commit_frame()))
             await side.finish(side.start(commit_frame(topics=("plain", "secret"))))
-        assert fast.taken == 3
+        assert fast.taken == 2
         assert plain.outcomes == fast.outcomes
         assert plain.state() == fast.state()
