@@ -67,7 +67,7 @@ long: $(VENV)/.spark jars kaskade s3-server minio-server compiled oldest-clients
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.spark kafka-jars kafka-tier-jars spark-jars s3-server  ## the benchmarks against Apache Kafka, full size (hours)
-	set -e; for each in wire_load stock_client start quickstart connections partitions cold_seek loop_lag fairness groups growth key_lookup compaction administration request_cost transactions replication failover contention catch_up tiering spark_decode spark_encode spark spark_segments export; do \
+	set -e; for each in wire_load stock_client start quickstart connections partitions cold_seek loop_lag fairness groups growth key_lookup compaction administration request_cost transactions replication failover contention saturation catch_up tiering spark_decode spark_encode spark spark_segments export; do \
 	  $(BIN)/python -m benchmarks.$$each; done
 	$(BIN)/python -m benchmarks.pictures
 

@@ -32,6 +32,7 @@ from benchmarks import (
     quickstart,
     replication,
     request_cost,
+    saturation,
     spark,
     spark_decode,
     spark_encode,
@@ -87,7 +88,7 @@ def test_export() -> None:
     export.main(["--toy"])
 
 
-@pytest.mark.parametrize("main", [replication.main, failover.main, catch_up.main, contention.main])
+@pytest.mark.parametrize("main", [replication.main, failover.main, catch_up.main, contention.main, saturation.main])
 def test_clusters_of_three(main: Callable[[Sequence[str]], None]) -> None:
     need_zookeeper_jars()
     main(["--toy"])
