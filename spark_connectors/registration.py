@@ -29,10 +29,19 @@ def register(spark: Any, *, is_by_value: bool | None = None) -> None:
 
     from spark_connectors.data_source import Kafkawire
 
+    spark.conf.set(PUSHDOWN, "true")
     if is_by_value or (is_by_value is None and not Path(__file__).exists()):
         cloudpickle.register_pickle_by_value(sys.modules[PACKAGE])
-    spark.conf.set(PUSHDOWN, "true")
+    elif _has_format(spark, Kafkawire.name()):
+        return
     spark.dataSource.register(Kafkawire)
+
+
+def _has_format(spark: Any, name: str) -> bool:
+    """Whether a session finds the format by itself, in the wheel that its Python has. If the format were registered
+    too, Spark would warn at each query that one replaces the other. A session of Spark Connect does not say."""
+    session = getattr(spark, "_jsparkSession", None)  # as `spark.dataSource.register` takes it
+    return session is not None and session.sessionState().dataSourceManager().dataSourceExists(name)
 
 
 def check(spark: Any) -> None:

@@ -41,6 +41,7 @@ class Environment:
     def __init__(self, directory: Path) -> None:
         need_java()
         self._directory = directory
+        self.output = ""  # of the last job
         run([sys.executable, "-m", "venv", "--without-pip", str(directory / "venv")])
         self._python = directory / "venv" / "bin" / "python"
         self.site = Path(
@@ -80,7 +81,8 @@ class Environment:
             [str(home / "bin" / "spark-submit"), *settings, *options, *job],
             cwd=self._directory, env=environment, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.output = done.stdout + done.stderr
+        assert done.returncode == 0, self.output
         found: dict[str, Any] = json.loads((self._directory / "found.json").read_text())
         return found
 
@@ -109,6 +111,7 @@ def test_from_a_wheel(environment: Environment, wheel: Path, broker: Broker, fil
     found = environment.submit(broker, filled, "register")
     check(found)
     assert Path(found["source"]).is_relative_to(environment.site)
+    assert "replaced a statically registered data source" not in environment.output
 
 
 def test_from_a_zip(environment: Environment, broker: Broker, filled: str, tmp_path: Path) -> None:
