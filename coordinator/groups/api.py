@@ -175,8 +175,9 @@ class GroupService(Protocol):
         that producer is committed. Nothing is written before `allowed` is settled; its refusal is the answer.
         `protocol`: of the transaction, see `TransactionService`.
 
-        For all: InvalidGroupId, IllegalGeneration, UnknownMember, FencedInstance, StaleProducerEpoch;
-        InvalidTransactionState when the transaction has ended before it was allowed.
+        For all: InvalidGroupId, IllegalGeneration, UnknownMember, FencedInstance, StaleProducerEpoch; UnknownGroup when
+        a generation is claimed of a group that does not exist; InvalidTransactionState when the transaction has ended
+        before it was allowed.
         """
 
     def partition_of(self, group_id: str) -> int:

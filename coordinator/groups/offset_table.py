@@ -13,7 +13,6 @@ from coordinator.errors import (
     CoordinatorNotAvailable,
     GroupError,
     GroupNotEmpty,
-    IllegalGeneration,
     InvalidTransactionState,
     SubscribedToTopic,
     UnknownGroup,
@@ -139,7 +138,7 @@ class OffsetTable(Generic[FutureT]):
             return refused(future, InvalidTransactionState("the transaction has ended meanwhile"))
         entry = self._entries.get(group_id)
         if entry is None and claim.generation_id >= 0:
-            return refused(future, IllegalGeneration(group_id))
+            return refused(future, UnknownGroup(group_id))
         if not self.pending.has_room_for(producer.producer_id):
             return Effects(entry, [(future, CoordinatorNotAvailable("too many transactions are open"))], [])
         if entry is not None:

@@ -13,7 +13,8 @@ Behavior:
   KafkaApis.handleTxnOffsetCommitRequest.
 
 Version notes: 2 leader epochs (KIP-320) and COORDINATOR_LOAD_IN_PROGRESS, 3 member and generation (KIP-447), 4
-TRANSACTION_ABORTABLE, 5 the group's partition need not have been added (KIP-890), 6 topic ids (KIP-1319).
+TRANSACTION_ABORTABLE, 5 the group's partition need not have been added (KIP-890), 6 topic ids and
+GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION (KIP-1319).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, UnknownGroup
 from coordinator.groups.api import Claim, OffsetToCommit
 from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, ProducerIdentity
 from kafkawire.messages.txn_offset_commit import (
@@ -50,6 +51,7 @@ FIRST_VERSION_WITH_LOADING: Final = 2
 FIRST_VERSION_WITH_ABORTABLE: Final = 4
 FIRST_VERSION_THAT_ADDS: Final = 5
 FIRST_VERSION_WITH_IDS: Final = 6
+FIRST_VERSION_WITH_UNKNOWN_GROUP: Final = 6
 
 
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingReply[TxnOffsetCommitResponse]:
@@ -126,6 +128,8 @@ def _respond(
         code = code_of_unverified(error, knows_abortable=version >= FIRST_VERSION_WITH_ABORTABLE)
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOADING:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # clients before 2.0 fail at the original code (KAFKA-7296)
+        if isinstance(error, UnknownGroup) and version < FIRST_VERSION_WITH_UNKNOWN_GROUP:
+            code = ErrorCode.ILLEGAL_GENERATION
         return _response_of(request, found, repeat(code))
     return _response_of(request, found, (ErrorCode.NONE if one is None else error_code_of(one) for one in outcomes))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.errors import CoordinatorNotAvailable, GroupError, IllegalGeneration, UnknownMember, UnstableOffset
+from coordinator.errors import CoordinatorNotAvailable, GroupError, UnknownGroup, UnknownMember, UnstableOffset
 from coordinator.groups import pending_offsets
 from coordinator.groups.api import Claim, CommittedOffset, FetchedOffset, OffsetToCommit, TopicPartition
 from coordinator.groups.entry import OffsetSettings
@@ -229,8 +229,8 @@ def test_a_pending_offset_keeps_its_group_and_the_committed_offset_from_expiring
 @pytest.mark.parametrize(
     ("claim", "error"),
     [
-        (Claim("", None, 3), IllegalGeneration),
-        (Claim("stranger", None, 3), IllegalGeneration),
+        (Claim("", None, 3), UnknownGroup),
+        (Claim("stranger", None, 3), UnknownGroup),
         (NO_MEMBER, None),
         (Claim("stranger", None, -1), None),
     ],

@@ -411,6 +411,17 @@ async def test_topics_of_a_transactional_commit_are_named_by_id_from_version_6_o
         assert [(one.topic, one.partition) for one in offsets] == [("t", 1)]
 
 
+@pytest.mark.parametrize(("version", "code"), [(5, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
+async def test_an_offset_commit_for_a_group_that_does_not_exist_is_refused(version: int, code: ErrorCode) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        broker.groups.answers["commit_in_transaction"] = errors.UnknownGroup()
+        broker.transactions.answers.update(add_partitions=None)
+        asked = commit(("t", [0]))
+        asked.topics[0].topic_id = broker.interfaces.cluster.image.topics["t"].topic_id
+        assert codes(await broker.ask(asked, version)) == [[(0, code)]]
+
+
 @pytest.mark.parametrize("version", [4, 5])
 async def test_offsets_with_an_empty_transactional_id_or_group_id_are_refused(version: int) -> None:
     async with open_handlers() as broker:
