@@ -135,6 +135,11 @@ _FLUSH: Final = (
 
 _MESSAGES: Final = (
     _row(
+        "max.decompressed.message.bytes", integer(1), None,
+        "The largest size of a record that is accepted, once it is decompressed.",
+        Default("max.decompressed.message.bytes", "2147483639"),
+    ),
+    _row(
         "max.message.bytes", integer(0), "max_message_size_bytes",
         "The maximum size of a record batch, after compression if the producer compresses.",
         Default("message.max.bytes", "1048588"),
@@ -251,6 +256,13 @@ _REPLICATION: Final = (
     ),
 )  # fmt: skip
 
+_SHARE_GROUPS: Final = (
+    _alone(
+        "errors.deadletterqueue.group.enable", boolean, "false",
+        "Whether share groups may write records to this topic that they cannot deliver.",
+    ),
+)  # fmt: skip
+
 _TIERING: Final = (
     _alone(
         "remote.storage.enable", boolean, "false", "Whether closed segments are copied to remote storage.",
@@ -264,6 +276,17 @@ _TIERING: Final = (
         "remote.log.delete.on.disable", boolean, "false",
         "Whether the topic's data in remote storage is deleted when remote.storage.enable becomes false.",
         "remote_delete_on_disable",
+    ),
+    _row(
+        "remote.copy.lag.ms", long(-1), None,
+        "How long a closed segment waits until it is copied to remote storage. 0: not at all.",
+        Default("log.remote.copy.lag.ms", "0"),
+    ),
+    _row(
+        "remote.copy.lag.bytes", long(-1), None,
+        "The number of newer bytes of a partition that a closed segment waits for until it is copied to remote "
+        "storage. -1: as many as stay on the broker.",
+        Default("log.remote.copy.lag.bytes", "-1"),
     ),
     _row(
         "local.retention.ms", long(-2), "local_retention_ms",
@@ -281,7 +304,8 @@ _TIERING: Final = (
 TOPIC_KEYS: Final[dict[str, TopicKey]] = {
     one.name: one
     for one in sorted(
-        (*_SEGMENTS, *_FLUSH, *_MESSAGES, *_RETENTION, *_REPLICATION, *_TIERING), key=lambda row: row.name
+        (*_SEGMENTS, *_FLUSH, *_MESSAGES, *_RETENTION, *_REPLICATION, *_SHARE_GROUPS, *_TIERING),
+        key=lambda row: row.name,
     )
 }
 

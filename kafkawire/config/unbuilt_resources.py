@@ -31,6 +31,7 @@ class UnbuiltKey(NamedTuple):
     type: int
     documentation: str
     has_broker_key: bool = True
+    broker_key: str = ""  # if it is not `group.` and the name
 
 
 GROUP_KEYS: Final = (
@@ -40,6 +41,20 @@ GROUP_KEYS: Final = (
     UnbuiltKey("consumer.heartbeat.interval.ms", "5000", INT, "The heartbeat interval of members."),
     UnbuiltKey(
         "consumer.session.timeout.ms", "45000", INT, "The time without heartbeats after which a member is removed."
+    ),
+    UnbuiltKey(
+        "errors.deadletterqueue.copy.record.enable",
+        "false",
+        BOOLEAN,
+        "Whether a record in the dead-letter queue of a share group has its key, value and headers.",
+        has_broker_key=False,
+    ),
+    UnbuiltKey(
+        "errors.deadletterqueue.topic.name",
+        "",
+        STRING,
+        "The topic for records that a share group cannot deliver. Empty: none.",
+        has_broker_key=False,
     ),
     UnbuiltKey(
         "share.assignment.interval.ms", "1000", INT, "The minimum time between two assignments of a share group."
@@ -80,12 +95,25 @@ GROUP_KEYS: Final = (
     UnbuiltKey(
         "streams.assignment.interval.ms", "1000", INT, "The minimum time between two assignments of a streams group."
     ),
+    UnbuiltKey(
+        "streams.assignor.name",
+        "sticky",
+        STRING,
+        "The assignor of a streams group.",
+        broker_key="group.streams.assignors",
+    ),
     UnbuiltKey("streams.heartbeat.interval.ms", "5000", INT, "The heartbeat interval of members of a streams group."),
     UnbuiltKey(
         "streams.initial.rebalance.delay.ms", "3000", INT, "How long a new streams group waits for more members."
     ),
     UnbuiltKey(
         "streams.num.standby.replicas", "0", INT, "The number of standby replicas of a task of a streams group."
+    ),
+    UnbuiltKey(
+        "streams.rack.aware.assignment.tags",
+        "",
+        LIST,
+        "The tags of clients that keep standby replicas of a streams group apart.",
     ),
     UnbuiltKey(
         "streams.session.timeout.ms",
@@ -118,7 +146,7 @@ def describe_unbuilt(kind: ConfigResourceType) -> list[ConfigEntry]:
 
 
 def _synonyms(key: UnbuiltKey) -> tuple[tuple[str, str, ConfigSource], ...]:
-    name = f"group.{key.name}" if key.has_broker_key else key.name
+    name = (key.broker_key or f"group.{key.name}") if key.has_broker_key else key.name
     return ((name, key.default, ConfigSource.DEFAULT),)
 
 

@@ -14,7 +14,7 @@ from kafkawire.config.entries import ConfigEntry, ConfigSource
 from kafkawire.config.keys import Update
 from kafkawire.config.topic_config import LOG_KEYS, TOPIC_KEYS
 
-# kafka-configs --describe --all on a topic of Apache Kafka 4.3.1
+# kafka-configs --describe --all on a topic of Apache Kafka 4.4.0
 KAFKA_TOPIC_KEYS = {
     "cleanup.policy",
     "compression.gzip.level",
@@ -22,6 +22,7 @@ KAFKA_TOPIC_KEYS = {
     "compression.type",
     "compression.zstd.level",
     "delete.retention.ms",
+    "errors.deadletterqueue.group.enable",
     "file.delete.delay.ms",
     "flush.messages",
     "flush.ms",
@@ -31,6 +32,7 @@ KAFKA_TOPIC_KEYS = {
     "local.retention.bytes",
     "local.retention.ms",
     "max.compaction.lag.ms",
+    "max.decompressed.message.bytes",
     "max.message.bytes",
     "message.timestamp.after.max.ms",
     "message.timestamp.before.max.ms",
@@ -39,6 +41,8 @@ KAFKA_TOPIC_KEYS = {
     "min.compaction.lag.ms",
     "min.insync.replicas",
     "preallocate",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
     "remote.log.copy.disable",
     "remote.log.delete.on.disable",
     "remote.storage.enable",
@@ -78,7 +82,7 @@ def of_broker(of: EffectiveConfigs, key: str) -> ConfigEntry:
 
 
 def test_topics_have_all_keys_of_kafka_and_ours() -> None:
-    assert len(KAFKA_TOPIC_KEYS) == 33
+    assert len(KAFKA_TOPIC_KEYS) == 37
     assert TOPIC_KEYS.keys() == KAFKA_TOPIC_KEYS | OURS
     assert [one.name for one in configs().topic("t", {})] == sorted(TOPIC_KEYS)
 
