@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check install --require-hashes
 JARS := .cache/jars
 KASKADE := .cache/kaskade
+QUARKUS := .cache/quarkus
+QUARKUS_SOURCES := $(shell find compat_tests/applications/quarkus -name '*.java' -o -name '*.xml' -o -name '*.properties')
+QUIX := .cache/quix
 COMPILED := .cache/compiled
 SOURCES := $(shell find kafkawire engine coordinator tiering spark_connectors -name '*.py')
 PROMTOOL := .cache/promtool/promtool
@@ -15,7 +18,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install
 OLDEST_PYTHON := .cache/oldest-python
 NEWEST_SPARK := .cache/newest-spark
 
-.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars schema-jar kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate fmt lint release-check modules where clean
+.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars schema-jar kafka-jars connect-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars frameworks framework-jars quarkus quix kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate fmt lint release-check modules where clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -63,7 +66,7 @@ check: install-test  ## format, lint, types, import contracts, language, generat
 test: $(VENV)/.spark jars kaskade s3-server compiled  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
 	$(BIN)/python tools/suite.py test
 
-long: $(VENV)/.spark jars kaskade s3-server minio-server compiled oldest-clients newest-spark  ## what is too long for CI; appends to docs/ledger/runs.jsonl
+long: $(VENV)/.spark jars kaskade s3-server minio-server compiled oldest-clients newest-spark frameworks  ## what is too long for CI; appends to docs/ledger/runs.jsonl
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.spark kafka-jars kafka-tier-jars spark-jars s3-server  ## the benchmarks against Apache Kafka, full size (hours)
@@ -100,13 +103,17 @@ generate: install-test schema-jar  ## write the generated files: messages, docs/
 	$(BIN)/python tools/generate_ledger_doc.py
 	$(BIN)/python tools/generate_mutants_doc.py
 
-jars: schema-jar kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars
-kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars
+jars: schema-jar kafka-jars connect-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars
+kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.4.0 and its tools, into .cache/jars
+connect-jars: $(JARS)/connect/.done  ## Kafka Connect and MirrorMaker 2, into .cache/jars/connect
 schema-jar: $(JARS)/schemas/.done  ## the schemas of Apache Kafka 4.4.0's messages, into .cache/jars/schemas
-kafka-tier-jars: $(JARS)/kafka-tier/.done  ## the store that Apache Kafka tests its remote tier with, into .cache/jars/kafka-tier
+kafka-tier-jars: $(JARS)/kafka-tier/.done  ## Apache Kafka 4.3.1 with the store that it tests its remote tier with, into .cache/jars/kafka-tier
 spark-jars: $(JARS)/spark/.done  ## the four jars Spark's kafka source needs, into .cache/jars/spark
 registry-jars: $(JARS)/registry/.done  ## Apicurio Registry, into .cache/jars/registry
 zookeeper-jars: $(JARS)/zookeeper/.done  ## ZooKeeper 3.9, into .cache/jars/zookeeper
+
+frameworks: framework-jars quarkus quix  ## the frameworks that `make long` tries, into .cache
+framework-jars: $(JARS)/spring/.done $(JARS)/flink/.done $(JARS)/camel/.done  ## Spring Boot, Flink and Camel, into .cache/jars
 
 # Without Maven the tests that need the jars are skipped and say so. Into a new directory: jars of other versions must not
 # stay beside them.
@@ -118,6 +125,21 @@ $(JARS)/%/.done: tools/jars/%.xml
 	  mvn --batch-mode --quiet -f $< dependency:$(GOAL) -DoutputDirectory=$(CURDIR)/$(@D).new && \
 	  rm -rf $(@D) && mv $(@D).new $(@D) && touch $@; \
 	else echo "no mvn on the PATH: $* jars not fetched"; fi
+
+quarkus: $(QUARKUS)/.done  ## an application for Quarkus, which its Maven plugin builds, into .cache/quarkus
+
+$(QUARKUS)/.done: $(QUARKUS_SOURCES)
+	@if command -v mvn >/dev/null; then \
+	  rm -rf $(@D) && \
+	  mvn --batch-mode --quiet -f compat_tests/applications/quarkus/pom.xml package -DbuildDirectory=$(CURDIR)/$(@D) && touch $@; \
+	else echo "no mvn on the PATH: no application for Quarkus"; fi
+
+quix: $(QUIX)/.done  ## Quix Streams, which needs an earlier librdkafka, into .cache/quix
+
+$(QUIX)/.done: requirements/quix.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes -r $<
+	touch $@
 
 kaskade: $(KASKADE)/.done  ## a console, apart from the rest as its dependencies are many, into .cache/kaskade
 

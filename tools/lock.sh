@@ -8,6 +8,7 @@ lock() { uv pip compile --quiet --universal --python-version 3.11 --generate-has
 lock -o requirements/base.txt pyproject.toml requirements/build.in
 lock -o requirements/test.txt -c requirements/base.txt --extra test pyproject.toml requirements/build.in
 lock --no-strip-extras -o requirements/kaskade.txt requirements/kaskade.in  # pip 23 wants the extras named
+lock --no-strip-extras -o requirements/quix.txt requirements/quix.in
 lock -o requirements/compile.txt -c requirements/test.txt requirements/compile.in
 lock -o requirements/oldest-clients.txt requirements/oldest-clients.in
 lock -o requirements/newest-spark.txt requirements/newest-spark.in

@@ -133,6 +133,10 @@ CLIENTS = within("clients", "kcat", "confluent", "kafka_python", "aiokafka", "co
 WITH_CLIENTS = (*CLIENTS, *within("features", "cli", "restart", "compaction"))
 OTHER_LANGUAGES = within("clients", "go", "kafka_go", "node", "rust", "sarama")
 APPLICATIONS = within("applications", "connect", "mirror", "streams", "registry")
+FRAMEWORKS = (
+    *within("clients", "platformatic"),
+    *within("applications", "spring", "flink", "camel", "quarkus", "quix"),
+)
 ALL_CLIENTS = (
     *WITH_CLIENTS,
     *OTHER_LANGUAGES,
@@ -344,6 +348,8 @@ LONG: list[Stage] = [
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
     pytest_stage("codec oracle, 40 seeds", 3600, "kafkawire/wire/tests/test_oracle.py", KAFKAWIRE_ORACLE_SEEDS="40"),
     pytest_stage("oldest clients", 1800, *OLDEST),
+    pytest_stage("frameworks", 1200, *FRAMEWORKS),
+    pytest_stage("frameworks on three brokers", 1200, *FRAMEWORKS, **OF_THREE),
     pytest_stage(
         "connectors installed for the newest Spark",
         600,
@@ -364,6 +370,7 @@ LONG: list[Stage] = [
     ),
     # The expectations of the black-box tests must hold for Apache Kafka too.
     pytest_stage("clients against Apache Kafka", 2400, *ALL_CLIENTS, KAFKAWIRE_COMPAT_TARGET="kafka"),
+    pytest_stage("frameworks against Apache Kafka", 1200, *FRAMEWORKS, KAFKAWIRE_COMPAT_TARGET="kafka"),
     pytest_stage(
         "spark against Apache Kafka", 2400, "compat_tests/applications/spark", KAFKAWIRE_COMPAT_TARGET="kafka"
     ),

@@ -13,13 +13,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-KAFKA_JARS = ROOT / ".cache" / "jars" / "kafka"
-KAFKA_TIER_JARS = ROOT / ".cache" / "jars" / "kafka-tier"
-SPARK_JARS = ROOT / ".cache" / "jars" / "spark"
-REGISTRY_JARS = ROOT / ".cache" / "jars" / "registry"
-ZOOKEEPER_JARS = ROOT / ".cache" / "jars" / "zookeeper"
-OLDEST_KAFKA_JARS = ROOT / ".cache" / "jars" / "oldest-kafka"
+JARS = ROOT / ".cache" / "jars"
+KAFKA_JARS = JARS / "kafka"
+CONNECT_JARS = JARS / "connect"
+KAFKA_TIER_JARS = JARS / "kafka-tier"
+SPARK_JARS = JARS / "spark"
+REGISTRY_JARS = JARS / "registry"
+ZOOKEEPER_JARS = JARS / "zookeeper"
+OLDEST_KAFKA_JARS = JARS / "oldest-kafka"
 KASKADE = ROOT / ".cache" / "kaskade"
+QUARKUS = ROOT / ".cache" / "quarkus"
+QUIX = ROOT / ".cache" / "quix"
 PROMTOOL = ROOT / ".cache" / "promtool" / "promtool"
 COMPILED = ROOT / ".cache" / "compiled"
 S3_SERVERS = ROOT / ".cache" / "s3"
@@ -64,8 +68,15 @@ def need_kafka_jars() -> Path:
     return KAFKA_JARS
 
 
+def need_connect_jars() -> Path:
+    """Kafka Connect's jars with MirrorMaker 2, and a Java to run them."""
+    need_java()
+    need_file(CONNECT_JARS / ".done", "Kafka Connect's jars", "make connect-jars")
+    return CONNECT_JARS
+
+
 def need_kafka_tier_jars() -> Path:
-    """Apache Kafka's store in a directory, for its remote tier, and all that `need_kafka_jars` says."""
+    """Apache Kafka with its store in a directory for the remote tier, and all that `need_kafka_jars` says."""
     need_kafka_jars()
     need_file(KAFKA_TIER_JARS / ".done", "LocalTieredStorage", "make kafka-tier-jars")
     return KAFKA_TIER_JARS
@@ -94,6 +105,26 @@ def need_newest_spark() -> Path:
     need_java()
     need_file(NEWEST_SPARK / ".done", "the newest PySpark", "make newest-spark")
     return NEWEST_SPARK
+
+
+def need_jars(name: str) -> Path:
+    """The jars of a framework, and a Java to run them."""
+    need_java()
+    need_file(JARS / name / ".done", f"the jars of {name}", "make framework-jars")
+    return JARS / name
+
+
+def need_quarkus() -> Path:
+    """The built application for Quarkus, and a Java to run it."""
+    need_java()
+    need_file(QUARKUS / ".done", "the application for Quarkus", "make quarkus")
+    return QUARKUS / "quarkus-app" / "quarkus-run.jar"
+
+
+def need_quix() -> Path:
+    """The Python that has Quix Streams."""
+    need_file(QUIX / ".done", "Quix Streams", "make quix")
+    return QUIX / "bin" / "python"
 
 
 def need_registry_jars() -> Path:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from compat_tests.harness.versions import Client
 
 BUILT_WITHIN_S = 400.0
+NODE = "install Node 18 or newer"
 MANIFESTS = ("package.json", "Cargo.toml")  # Go has a whole file for another version, with its sums
 
 
@@ -48,9 +49,19 @@ def _put(client: Client, version: str, source: str, target: str) -> None:
 
 def kafkajs_program(name: str, age: str) -> list[str]:
     """The command that runs a program for kafkajs."""
-    node, npm = (need_command(each, "install Node 18 or newer") for each in ("node", "npm"))
+    return [need_command("node", NODE), str(_npm_installed("node", versions.client("kafkajs"), age) / name)]
+
+
+def platformatic_program(name: str) -> list[str]:
+    """The command that runs a program for @platformatic/kafka, with the Node that is installed with it."""
+    place = _npm_installed("platformatic", versions.client("platformatic-kafka"), "newest")
+    return [str(place / "node_modules" / "node" / "bin" / "node"), str(place / name)]
+
+
+def _npm_installed(folder: str, client: Client, age: str) -> Path:
+    npm = need_command("npm", NODE)
     install = [npm, "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"]
-    return [node, str(built("node", versions.client("kafkajs"), age, install) / name)]
+    return built(folder, client, age, install)
 
 
 def go_program(folder: str) -> str:

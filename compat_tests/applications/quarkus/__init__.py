@@ -1,0 +1,1 @@
+"""Quarkus with SmallRye's messages from Kafka."""

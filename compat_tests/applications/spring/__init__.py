@@ -1,0 +1,1 @@
+"""Spring Boot with Spring for Apache Kafka."""

@@ -1,0 +1,1 @@
+"""@platformatic/kafka, with the version of Node that it needs."""
