@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from compat_tests.differential.side import Side
 
 TOPIC = "frames"
-NEWEST = {"end_txn": 5, "write_txn_markers": 2, "txn_offset_commit": 5}  # Kafka 4.3.1 serves more than kafkawire
+NEWEST = {"end_txn": 5, "write_txn_markers": 2, "txn_offset_commit": 5}  # Kafka serves more than kafkawire
 
 
 def sample(side: Side, api: str, version: int) -> dict[str, Any]:

@@ -10,16 +10,14 @@ if TYPE_CHECKING:
 
     from compat_tests.differential.side import Side
 
-# Versions that came with Apache Kafka 4.4, which the test does not run.
-NEWER_VERSIONS = {"api_versions": 5, "delete_groups": 3, "txn_offset_commit": 6}
-# The ranges served, as far as Apache Kafka 4.3.1 knows them.
+# The ranges that kafkawire serves.
 VERSIONS = {
     "produce": range(3, 14),
     "fetch": range(4, 19),
     "list_offsets": range(1, 12),
     "metadata": range(14),
     "find_coordinator": range(7),
-    "api_versions": range(5),
+    "api_versions": range(6),
     "create_topics": range(2, 8),
     "delete_topics": range(1, 7),
     "describe_cluster": range(3),
@@ -35,7 +33,7 @@ VERSIONS = {
     "offset_delete": range(1),
     "describe_groups": range(7),
     "list_groups": range(6),
-    "delete_groups": range(3),
+    "delete_groups": range(4),
     "describe_configs": range(1, 5),
     "alter_configs": range(3),
     "describe_log_dirs": range(1, 6),
@@ -48,7 +46,7 @@ VERSIONS = {
     "add_offsets_to_txn": range(5),
     "end_txn": range(6),
     "write_txn_markers": range(1, 3),
-    "txn_offset_commit": range(6),
+    "txn_offset_commit": range(7),
     "describe_transactions": range(1),
     "list_transactions": range(3),
     "update_features": range(3),

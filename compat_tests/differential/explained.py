@@ -194,14 +194,6 @@ KINDER = (
         kafka="open, no reply",
     ),
     Explanation(
-        "A subscription that cannot be read is accepted",
-        "Kafka reads the subscription of a consumer to know the topics of its group. If it cannot read it, it never "
-        "replies to JoinGroup. kafkawire treats the topics of that group as unknown.",
-        case="join_group[.]metadata_that_is_none .*",
-        path="metadata 6d65.*",
-        kafka="open, no reply",
-    ),
-    Explanation(
         "Unknown isolation levels and negative sizes in Fetch and ListOffsets are harmless",
         "Kafka answers UNKNOWN_SERVER_ERROR. kafkawire reads an unknown level as read_uncommitted and a negative "
         "limit as 0.",
@@ -263,11 +255,6 @@ KINDER = (
     ),
 )
 DETAILS = (
-    Explanation(
-        "Versions of Apache Kafka 4.4 are served",
-        "The test runs Apache Kafka 4.3.1, which does not know ApiVersions 5, TxnOffsetCommit 6 and DeleteGroups 3.",
-        path=r".*\.api_keys\.(18|28|42)\.max_version|(api_versions 5|delete_groups 3)",
-    ),
     Explanation(
         "min.insync.replicas has the default of topics as its source",
         "In Kafka, the formatting of the cluster sets it as a dynamic setting. The value is the same.",

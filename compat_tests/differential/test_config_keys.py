@@ -1,4 +1,4 @@
-"""Kafka's config keys in kafkawire and in Apache Kafka 4.3.1: type, default, dynamic update, synonyms."""
+"""Kafka's config keys in kafkawire and in Apache Kafka: type, default, dynamic update, synonyms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 from its jars: one or several KRaft nodes that are brokers too, for comparison and as a peer."""
+"""Apache Kafka from its jars: one or several KRaft nodes that are brokers too, for comparison and as a peer."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ApacheKafka(Broker):
         self._properties_path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties_path)]
         done = subprocess.run(
-            ["java", *QUICK_JVM, "-cp", CLASSPATH, *tool], capture_output=True, text=True, timeout=60, check=False
+            ["java", *QUICK_JVM, "-cp", self.classpath, *tool], capture_output=True, text=True, timeout=60, check=False
         )
         if done.returncode != 0:
             raise BrokerFailedError(f"cannot format {self.data_dir}:\n{done.stdout}{done.stderr}")

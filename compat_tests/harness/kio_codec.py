@@ -2,7 +2,8 @@
 
 kio is generated from Kafka's own schemas and shares no code with kafkawire's codec: a mistake there cannot hide here. A
 field that a version does not have is left out, so that one dictionary serves all versions; a field that is not given
-has Kafka's default, or zero. Replies come from brokers of the tests: kio's reader is not safe for other bytes.
+has Kafka's default, or zero. Replies come from brokers of the tests: kio's reader is not safe for other bytes. Versions
+that are newer than kio are left to `newer_codec`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import typing
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from kio.index import load_payload_module
+from kio.index import UnknownEntity, load_payload_module
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
+
+from compat_tests.harness import newer_codec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +96,16 @@ def _read_as_number(entity: type[Any], name: str) -> None:
     """Read times as numbers: kio refuses negative ones, and Kafka's "none" is -1."""
     (field,) = (each for each in dataclasses.fields(entity) if each.name == name)
     field.metadata = types.MappingProxyType({"kafka_type": "int64"})
+
+
+@functools.cache
+def _is_known(api: str, version: int) -> bool:
+    """Whether kio knows this version."""
+    try:
+        load_payload_module(API_KEYS[api], version, EntityType.request)
+    except UnknownEntity:
+        return False
+    return True
 
 
 def request_class(api: str, version: int) -> type[Any]:
@@ -167,6 +180,8 @@ def _without_none(hint: Any) -> Any:
 
 
 def is_flexible(api: str, version: int) -> bool:
+    if not _is_known(api, version):
+        return newer_codec.is_flexible(api, version)
     return bool(request_class(api, version).__flexible__)
 
 
@@ -177,6 +192,8 @@ def header(api_key: int, version: int, correlation_id: int, *, flexible: bool) -
 
 
 def encode_body(api: str, version: int, fields: Fields) -> bytes:
+    if not _is_known(api, version):
+        return newer_codec.encode_body(api, version, fields)
     entity = request_class(api, version)
     buffer = io.BytesIO()
     entity_writer(entity)(buffer, build(entity, fields))
@@ -191,37 +208,42 @@ def encode_request(api: str, version: int, fields: Fields, correlation_id: int =
 
 def encode_response(api: str, version: int, fields: Fields, correlation_id: int) -> bytes:
     """A whole reply without its size, as a broker would send it."""
+    head = struct.pack(">i", correlation_id) + (b"\x00" if _has_tags(api, version) else b"")
+    if not _is_known(api, version):
+        return head + newer_codec.encode_body(api, version, fields, "Response")
     entity = response_class(api, version)
     buffer = io.BytesIO()
-    buffer.write(struct.pack(">i", correlation_id) + (b"\x00" if _is_tagged(api, entity) else b""))
+    buffer.write(head)
     entity_writer(entity)(buffer, build(entity, fields))
     return buffer.getvalue()
 
 
-def _is_tagged(api: str, response: type[Any]) -> bool:
-    """Whether the header has a tag section. That of an ApiVersions response never has one, because the client does not
-    know the version yet."""
-    return bool(response.__flexible__) and api != "api_versions"
+def _has_tags(api: str, version: int) -> bool:
+    """Whether the header of a response has a tag section. That of ApiVersions never has one: the client does not know
+    the version yet."""
+    return is_flexible(api, version) and api != "api_versions"
 
 
 def decode_request(frame: bytes) -> tuple[str, int, dict[str, Any]]:
     """API, version and fields of a whole frame without its size."""
     api_key, version, _, client_id_size = struct.unpack_from(">hhih", frame)
     api = next(name for name, key in API_KEYS.items() if key == api_key)
-    entity = request_class(api, version)
-    start = 10 + max(client_id_size, 0) + (1 if entity.__flexible__ else 0)
-    found, _ = entity_reader(entity)(frame, start)
+    start = 10 + max(client_id_size, 0) + (1 if is_flexible(api, version) else 0)
+    if not _is_known(api, version):
+        return api, version, newer_codec.decode_body(api, version, frame, start, "Request")
+    found, _ = entity_reader(request_class(api, version))(frame, start)
     return api, version, to_plain(found)
 
 
 def decode_response(api: str, version: int, frame: bytes) -> dict[str, Any]:
     """A reply as a dictionary, with `correlation_id` among its fields. Raises AssertionError if bytes are left over."""
-    entity = response_class(api, version)
-    start = 5 if _is_tagged(api, entity) else 4
-    found, size = entity_reader(entity)(frame, start)
+    start = 5 if _has_tags(api, version) else 4
+    correlation_id = int.from_bytes(frame[:4], "big")
+    if not _is_known(api, version):
+        return {"correlation_id": correlation_id, **newer_codec.decode_body(api, version, frame, start)}
+    found, size = entity_reader(response_class(api, version))(frame, start)
     assert start + size == len(frame), f"{len(frame) - start - size} bytes behind the {api} {version} response"
-    plain = to_plain(found)
-    return {"correlation_id": int.from_bytes(frame[:4], "big"), **plain}
+    return {"correlation_id": correlation_id, **to_plain(found)}
 
 
 def to_plain(entity: Any) -> Any:

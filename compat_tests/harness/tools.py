@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
-from compat_tests.harness.requirements import ROOT, need_kafka_jars, need_kcat
+from compat_tests.harness.requirements import ROOT, need_connect_jars, need_kafka_jars, need_kcat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def running(log: Path, command: list[str], **environment: str) -> Iterator[subpr
                 process.wait()
 
 
-def running_java(log: Path, class_name: str, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    """Run one of Kafka's own programs until the end of the block."""
-    need_kafka_jars()
-    return running(log, ["java", "-Xmx512m", *QUICK_JVM, "-cp", CLASSPATH, class_name, *arguments])
+def running_connect(log: Path, class_name: str, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """Run Kafka Connect or MirrorMaker until the end of the block."""
+    classpath = f"{need_connect_jars()}/*"
+    return running(log, ["java", "-Xmx512m", *QUICK_JVM, "-cp", classpath, class_name, *arguments])

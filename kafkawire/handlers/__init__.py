@@ -2,7 +2,7 @@
 
 A module has `handle`, which answers a request, `refuse`, which makes a response with an error of the whole request, and
 `API`, its row in the table. The table alone decides what is served: dispatch, ApiVersions and docs/protocol.md read it.
-The versions are those that Apache Kafka 4.3.1 calls stable.
+The versions are those that Apache Kafka 4.4.0 calls stable.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from compat_tests.report import outcomes
 from tools.generate_compatibility_doc import FINDINGS, TARGET, render, results
 
 ROOT = TARGET.parent.parent
-APACHE_KAFKA = ("kafka-tools", "connect-mirror", "kafka-streams")
+APACHE_KAFKA = ("kafka-tools", "kafka-streams")
 FINDING = re.compile(r"^\d+\. .*(?:\n .*)*", re.MULTILINE)
 TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 JUNIT = """<testsuites><testsuite>
@@ -56,10 +56,15 @@ def test_java_clients_are_pinned_so() -> None:
     for name in APACHE_KAFKA:
         assert in_pom("tools/jars/kafka.xml", name) == client(name).newest
     assert in_pom("tools/jars/kafka.xml", "kafka_2.13") == client("kafka-clients").newest
-    assert in_pom("tools/jars/kafka.xml", "connect-file") == client("connect-runtime").newest
+    assert in_pom("tools/jars/connect.xml", "connect-file") == client("connect-runtime").newest
+    assert in_pom("tools/jars/connect.xml", "connect-mirror") == client("connect-mirror").newest
     assert in_pom("tools/jars/oldest-kafka.xml", "kafka-clients") == client("kafka-clients").oldest
     assert in_pom("tools/jars/registry.xml", "apicurio-registry-app") == client("apicurio-registry").newest
     assert in_pom("tools/jars/spark.xml", "spark-sql-kafka-0-10_2.13") == client("spark-sql-kafka").newest
+    assert in_pom("tools/jars/spring.xml", "spring-boot-dependencies") == client("spring-boot").newest
+    assert in_pom("tools/jars/flink.xml", "flink-connector-kafka") == client("flink").newest
+    assert in_pom("tools/jars/camel.xml", "camel-kafka") == client("camel").newest
+    assert f"<quarkus.version>{client('quarkus').newest}<" in text("compat_tests/applications/quarkus/pom.xml")
 
 
 def test_the_others_are_pinned_so() -> None:
@@ -72,7 +77,10 @@ def test_the_others_are_pinned_so() -> None:
     assert f"kafka-go v{client('kafka-go').newest}\n" in text("compat_tests/clients/kafka_go/go.mod")
     assert f'"kafkajs": "{client("kafkajs").newest}"' in text("compat_tests/clients/node/package.json")
     assert f'rskafka = {{ version = "={client("rskafka").newest}"' in text("compat_tests/clients/rust/Cargo.toml")
+    newest = client("platformatic-kafka").newest
+    assert f'"@platformatic/kafka": "{newest}"' in text("compat_tests/clients/platformatic/package.json")
     assert f"kaskade=={client('kaskade').newest}\n" in text("requirements/kaskade.in")
+    assert f"quixstreams=={client('quixstreams').newest}\n" in text("requirements/quix.in")
 
 
 def test_every_file_of_a_client_is_there() -> None:

@@ -10,7 +10,7 @@ import pytest
 from compat_tests.clients.confluent.clients import wait_until
 from compat_tests.harness.broker import free_port
 from compat_tests.harness.rest import RefusedError, RestService
-from compat_tests.harness.tools import running_java
+from compat_tests.harness.tools import running_connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def worker(broker: Broker, directory: Path, name: str, *, exactly_once: bool) ->
     properties = directory / "worker.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     distributed = "org.apache.kafka.connect.cli.ConnectDistributed"
-    with running_java(directory / "worker.log", distributed, str(properties)) as process:
+    with running_connect(directory / "worker.log", distributed, str(properties)) as process:
         connect = Worker(port)
         wait_until(
             lambda: process.poll() is not None or connect.answers("/connectors"),

@@ -24,8 +24,8 @@ from compat_tests.clients.confluent.clients import (
     with_consumer,
 )
 from compat_tests.harness.apache_kafka import ApacheKafka
-from compat_tests.harness.requirements import need_kafka_jars
-from compat_tests.harness.tools import running_java
+from compat_tests.harness.requirements import need_connect_jars
+from compat_tests.harness.tools import running_connect
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -211,7 +211,7 @@ class TransactionalFlow:
 
 def test_in_transactions(broker: Broker, tmp_path: Path) -> None:
     """Mirror with exactly.once.source.support, and kill MirrorMaker in between."""
-    need_kafka_jars()
+    need_connect_jars()
     with ApacheKafka(tmp_path / "kafka") as kafka:
         flows = (
             TransactionalFlow(kafka, broker, "once-from-kafka", "kafka.once-from-kafka"),
@@ -221,7 +221,7 @@ def test_in_transactions(broker: Broker, tmp_path: Path) -> None:
         for is_last in (False, True):
             for flow in flows:
                 flow.write()
-            with running_java(tmp_path / "mirror.log", MIRROR_MAKER, str(settings)) as process:
+            with running_connect(tmp_path / "mirror.log", MIRROR_MAKER, str(settings)) as process:
                 for flow in flows:
                     flow.is_mirrored()
                 if not is_last:
@@ -229,7 +229,7 @@ def test_in_transactions(broker: Broker, tmp_path: Path) -> None:
 
 
 def test_both_ways(broker: Broker, tmp_path: Path) -> None:
-    need_kafka_jars()
+    need_connect_jars()
     with ApacheKafka(tmp_path / "kafka") as kafka:
         flows = (
             Flow(kafka, broker, "here-from-kafka", "kafka.here-from-kafka"),
@@ -240,7 +240,7 @@ def test_both_ways(broker: Broker, tmp_path: Path) -> None:
             flow.write(0)
             flow.read_as_a_group()
         settings = write_settings(tmp_path, kafka, broker, "here-from-kafka", "from-here-to-kafka", {})
-        with running_java(tmp_path / "mirror.log", MIRROR_MAKER, str(settings)):
+        with running_connect(tmp_path / "mirror.log", MIRROR_MAKER, str(settings)):
             for flow in flows:
                 flow.wait_for_mirror()
             for flow in flows:

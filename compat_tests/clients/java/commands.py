@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1's own tools on the broker under test; a call is a JVM of about two seconds."""
+"""Apache Kafka's own tools on the broker under test; a call is a JVM of about two seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1's tools on a cluster, its log dirs, its offsets and its files."""
+"""Apache Kafka's tools on a cluster, its log dirs, its offsets and its files."""
 
 from __future__ import annotations
 

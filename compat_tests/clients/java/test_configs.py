@@ -1,23 +1,22 @@
-"""Apache Kafka 4.3.1's kafka-configs, and kafka-topics where it shows configs; a call takes about two seconds."""
+"""Apache Kafka's kafka-configs, and kafka-topics where it shows configs; a call takes about two seconds."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from compat_tests.clients.java.commands import TOOLS, topics
+from compat_tests.clients.java.commands import TOOLS, tool, topics
 from compat_tests.harness.tools import java_tool
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
-CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 LINE = re.compile(r"^  (\S+)=(.*) sensitive=(true|false) synonyms=\{(.*)\}$")
-TOPIC_KEYS_OF_KAFKA = 33
+TOPIC_KEYS_OF_KAFKA = 37
 
 
 def configs(broker: Broker, *arguments: str, check: bool = True) -> str:
-    return java_tool(CONFIG_COMMAND, "--bootstrap-server", broker.bootstrap, *arguments, check=check)
+    return tool(broker, "ConfigCommand", *arguments, check=check)
 
 
 def described(broker: Broker, *arguments: str) -> dict[str, tuple[str, str]]:

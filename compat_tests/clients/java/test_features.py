@@ -1,4 +1,4 @@
-"""kafka-features of Apache Kafka 4.3.1: the reported features of a cluster, and changes of their levels."""
+"""kafka-features of Apache Kafka: the reported features of a cluster, and changes of their levels."""
 
 from __future__ import annotations
 

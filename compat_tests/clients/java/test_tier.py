@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1's tools on a topic in a remote tier, from its creation to its deletion."""
+"""Apache Kafka's tools on a topic in a remote tier, from its creation to its deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1's own command-line tools against the running broker; each call is a JVM of about two seconds."""
+"""Apache Kafka's own command-line tools against the running broker; each call is a JVM of about two seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from typing import TYPE_CHECKING
 
 from compat_tests.clients.java.commands import TOOLS, tool, topics
-from compat_tests.differential.catalogue import NEWER_VERSIONS
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.target import TARGET
 from compat_tests.harness.tools import java_tool
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from compat_tests.harness.broker import Broker
 
-BEFORE_4_4 = {api.key: NEWER_VERSIONS[api.name] - 1 for api in API_TABLE if api.name in NEWER_VERSIONS}
 API = re.compile(r"\((\d+)\): (\d+)(?: to (\d+))? \[usable: (\d+)\]")
 
 
@@ -76,12 +74,11 @@ def test_delete_records(broker: Broker, topic: str, tmp_path: Path) -> None:
 
 
 def test_api_versions(broker: Broker) -> None:
-    """Every API that is served is usable in its highest version, or in the one below if Apache Kafka 4.4 brought it."""
+    """Every API that is served is usable in its highest version."""
     shown = tool(broker, "BrokerApiVersionsCommand")
     assert all(one.bootstrap in shown for one in broker.brokers.values())
     rows = {int(key): (int(low), int(high or low), int(usable)) for key, low, high, usable in API.findall(shown)}
-    known = {key: min(high, BEFORE_4_4.get(key, high)) for key, (_, high, _) in rows.items()}
-    assert {key: usable for key, (_, _, usable) in rows.items()} == known
+    assert all(usable == high for _, high, usable in rows.values()), rows
     if TARGET == "kafkawire":
         assert {key: row[:2] for key, row in rows.items()} == {
             api.key: (api.min_version, api.max_version) for api in API_TABLE

@@ -1,4 +1,4 @@
-"""kafka-topics of Apache Kafka 4.3.1, beyond making and removing a topic; a call takes about two seconds."""
+"""kafka-topics of Apache Kafka, beyond making and removing a topic; a call takes about two seconds."""
 
 from __future__ import annotations
 

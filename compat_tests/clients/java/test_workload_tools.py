@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1's tools that make and measure load: they count all records, in order."""
+"""Apache Kafka's tools that make and measure load: they count all records, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kafka-consumer-groups of Apache Kafka 4.3.1 on a group with and without members, and other readers of its offsets."""
+"""kafka-consumer-groups of Apache Kafka on a group with and without members, and other readers of its offsets."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING
 
-from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM, ApacheKafka
+from compat_tests.harness.apache_kafka import QUICK_JVM, ApacheKafka
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.requirements import KAFKA_TIER_JARS, need_kafka_tier_jars
@@ -48,7 +48,7 @@ class Tiered(Broker):
 class TieredKafka(ApacheKafka, Tiered):
     """Apache Kafka with LocalTieredStorage as its store."""
 
-    classpath = f"{CLASSPATH}:{KAFKA_TIER_JARS}/*"
+    classpath = f"{KAFKA_TIER_JARS}/*"
 
     def __init__(
         self, directory: Path, overrides: Mapping[str, str] | None = None, *, jvm: Sequence[str] = QUICK_JVM

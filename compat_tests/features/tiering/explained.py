@@ -54,5 +54,13 @@ DETAILS = (
         kafka="TRUE",
         ours="true",
     ),
+    Explanation(
+        "Topic keys of Apache Kafka 4.4 are shown",
+        "Kafka 4.3.1 does not know them.",
+        path=r".*\.configs\.(errors\.deadletterqueue\.group\.enable|max\.decompressed\.message\.bytes"
+        r"|remote\.copy\.lag\.(bytes|ms))",
+        kafka=r"\(absent\)",
+        ours=r"\(present\)",
+    ),
 )
 EXPLANATIONS: tuple[Explanation, ...] = (*KINDER, *DETAILS)
