@@ -71,6 +71,7 @@ func produce(brokers []string, topic string, codec sarama.CompressionCodec, firs
 	config := configuration()
 	config.Producer.Compression = codec
 	config.Producer.Idempotent = true
+	config.Producer.Retry.Max = 50 // 5 s: a topic was just created, and brokers that are busy learn of it later
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Return.Successes = true
 	config.Net.MaxOpenRequests = 1
@@ -89,7 +90,12 @@ func produce(brokers []string, topic string, codec sarama.CompressionCodec, firs
 			Timestamp: first.Add(time.Duration(number) * 100 * time.Millisecond),
 		}
 	}
-	return producer.SendMessages(messages)
+	err = producer.SendMessages(messages)
+	var failed sarama.ProducerErrors
+	if errors.As(err, &failed) {
+		return fmt.Errorf("%w The first: %w", err, failed[0].Err)
+	}
+	return err
 }
 
 // Finds offsets by the times of records. sarama up to 1.45.0 writes no greatest time into the header of a batch.
