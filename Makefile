@@ -137,16 +137,10 @@ $(QUARKUS)/.done: $(QUARKUS_SOURCES)
 quix: $(QUIX)/.done  ## Quix Streams, which needs an earlier librdkafka, into .cache/quix
 
 $(QUIX)/.done: requirements/quix.txt
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes -r $<
-	touch $@
 
 kaskade: $(KASKADE)/.done  ## a console, apart from the rest as its dependencies are many, into .cache/kaskade
 
 $(KASKADE)/.done: requirements/kaskade.txt
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes -r $<
-	touch $@
 
 s3-server: $(S3_SERVERS)/versitygw  ## VersityGW, a real S3 server over a directory, into .cache (needs Go, four minutes)
 minio-server: $(S3_SERVERS)/minio  ## MinIO, another one (eight minutes, 150 MB)
@@ -160,6 +154,9 @@ $(S3_SERVERS)/%:
 oldest-clients: $(JARS)/oldest-kafka/.done $(OLDEST_PYTHON)/.done  ## the oldest clients that are tried, into .cache
 
 $(OLDEST_PYTHON)/.done: requirements/oldest-clients.txt
+
+# Environments of their own, for packages that do not go with those of the project.
+$(QUIX)/.done $(KASKADE)/.done $(OLDEST_PYTHON)/.done:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes -r $<
 	touch $@
