@@ -29,7 +29,7 @@ from benchmarks.lib.paced_load import run_paced
 from benchmarks.lib.wire_requests import batch_of, produce_requests
 from compat_tests.clients.confluent.clients import Admin, wait_until
 from compat_tests.harness import whereabouts
-from compat_tests.harness.apache_kafka import RUN_CLASS_JVM, ApacheKafkaCluster
+from compat_tests.harness.apache_kafka import ApacheKafkaCluster
 from compat_tests.harness.cluster import KafkawireCluster
 from kafkawire.client.load import percentile_ms
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 LEADER, PARTITIONS, IN_FLIGHT = 1, 4, 5
 WARM_SIZE_BYTES = 1 << 30
-CLUSTER_JVM = ("-Xms512m", *RUN_CLASS_JVM)
 PER_S = 200.0
 IN_SYNC_TIMEOUT_S = 300.0
 EARLIER = "KAFKAWIRE_EARLIER"
@@ -138,7 +137,9 @@ def clusters(directory: Path, *, with_kafka: bool) -> Iterator[list[Cluster]]:
         if (earlier := earlier_cluster(directory)) is not None:
             found.append(Cluster("earlier", stack.enter_context(earlier), {}))
         if with_kafka:
-            theirs = stack.enter_context(ApacheKafkaCluster(directory / "kafka", KAFKA_OVERRIDES, jvm=CLUSTER_JVM))
+            theirs = stack.enter_context(
+                ApacheKafkaCluster(directory / "kafka", KAFKA_OVERRIDES, jvm=bench.CLUSTER_JVM)
+            )
             found += [Cluster("Kafka", theirs, {}), Cluster("Kafka fsync", theirs, {"flush.messages": "1"})]
         yield found
 

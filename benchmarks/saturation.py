@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.lib import bench, machine, report
 from compat_tests.clients.confluent.clients import create_topic, wait_until_whole
 from compat_tests.faults.saturation import RETENTION_BROKER_CONFIG, RETENTION_TOPIC_CONFIG, SaturatingProducers
-from compat_tests.harness.apache_kafka import RUN_CLASS_JVM, ApacheKafkaCluster
+from compat_tests.harness.apache_kafka import ApacheKafkaCluster
 from compat_tests.harness.cluster import KafkawireCluster
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 TOPIC, PARTITIONS = "saturated", 12
 PRODUCERS = (32, 80)
-CLUSTER_JVM = ("-Xms512m", *RUN_CLASS_JVM)
 BROKER_CONFIG = {"min.insync.replicas": "2", **RETENTION_BROKER_CONFIG}
 WARM_S, MEASURED_S = 20, 60
 
@@ -49,7 +48,7 @@ def kafkawire(directory: Path) -> SeveralBrokers[Any]:
 
 
 def kafka(directory: Path) -> SeveralBrokers[Any]:
-    return ApacheKafkaCluster(directory, BROKER_CONFIG, jvm=CLUSTER_JVM)
+    return ApacheKafkaCluster(directory, BROKER_CONFIG, jvm=bench.CLUSTER_JVM)
 
 
 def once(directory: Path, producers: int, options: Options, contender: Contender) -> report.Figures:

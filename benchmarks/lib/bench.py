@@ -21,7 +21,7 @@ from benchmarks.lib import machine, report
 from benchmarks.lib.load import run_load
 from benchmarks.lib.wire_requests import batch_of, fetch_requests, list_latest, produce_requests
 from compat_tests.clients.confluent.clients import Admin, wait_until
-from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
+from compat_tests.harness.apache_kafka import RUN_CLASS_JVM, STOCK_JVM, ApacheKafka
 from compat_tests.harness.kafkawire_broker import CompiledKafkawire, Kafkawire
 from compat_tests.harness.requirements import COMPILED
 
@@ -35,6 +35,7 @@ KIB, MIB = 1 << 10, 1 << 20
 WARM_SIZE_BYTES = 2 << 30
 RESULTS = Path(__file__).parents[1] / "results"
 MAKE_TIMEOUT_S = 300.0  # of a topic with 10,000 partitions
+CLUSTER_JVM = ("-Xms512m", *RUN_CLASS_JVM)  # of each of three brokers
 KAFKA_OVERRIDES = {"log.segment.delete.delay.ms": "1000"}
 
 
