@@ -9,7 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.wire.message import MessageStruct
+from kafkawire.wire.message import RESPONSE_ELEMENT_CAP, MessageStruct
+from kafkawire.wire.schema import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     Kind = Literal["Request", "Response"]
 
-FIELDS_MAX = 1_000_000  # of a reply, as kafkawire's own client allows
 RENAMED = {"generation_id_or_member_epoch": "generation_id"}  # by Apache Kafka, after kio was generated
 
 
@@ -41,7 +41,9 @@ def encode_body(api: str, version: int, fields: Mapping[str, Any], kind: Kind = 
 
 def decode_body(api: str, version: int, frame: bytes, start: int, kind: Kind = "Response") -> dict[str, Any]:
     """The fields of a body that ends with the frame. Raises DecodeError."""
-    found: dict[str, Any] = _plain(message_class(api, kind).decode(frame, version, start, cap=FIELDS_MAX), version)
+    found: dict[str, Any] = _plain(
+        message_class(api, kind).decode(frame, version, start, cap=RESPONSE_ELEMENT_CAP), version
+    )
     return found
 
 
@@ -69,4 +71,5 @@ def _plain(value: Any, version: int) -> Any:
 
 
 def _rows(struct: type[MessageStruct], version: int) -> list[Field]:
-    return [row for row in struct.FIELDS if row.first <= version <= row.last]
+    plain, tagged, _ = fields_of(struct, version)
+    return [*plain, *tagged]
