@@ -15,11 +15,14 @@ TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 NODE = "1"
 APPLIED_TIMEOUT_S = 10.0
+LAST_CHANGED = "last-changed"
 
 Change = tuple[int, str, str | None]
 
 
 def describe(side: Side, version: int, label: str, *asked: tuple[int, str, list[str] | None], **options: bool) -> None:
+    """Describe configs after every change of a topic that was acknowledged so far."""
+    wait_for_changes(side)
     rows = [{"resource_type": kind, "resource_name": name, "configuration_keys": keys} for kind, name, keys in asked]
     side.ask("describe_configs", version, {"resources": rows, **options}, label=label)
 
@@ -47,6 +50,17 @@ def wait_for(side: Side, kind: int, name: str, key: str, value: str | None) -> N
             return
         assert time.monotonic() < deadline, f"{side.broker.name}: {key} of {name!r} is {found}, not {value}"
         time.sleep(0.01)
+
+
+def wait_for_changes(side: Side) -> None:
+    """Wait until the broker has every change of topics acknowledged so far: a broker of Apache Kafka applies changes
+    in the order of the metadata log, so one more change is made and waited for."""
+    side.create_topic(LAST_CHANGED)
+    value = str(time.monotonic_ns())
+    change = {"resources": [resource(TOPIC, LAST_CHANGED, (SET, "flush.ms", value))], "validate_only": False}
+    reply = side.quiet("incremental_alter_configs", 1, change)
+    assert reply["responses"][0]["error_code"] == 0, f"{side.broker.name}: {reply}"
+    wait_for(side, TOPIC, LAST_CHANGED, "flush.ms", value)
 
 
 @case("describe_configs")
@@ -144,7 +158,6 @@ def of_topics(side: Side, version: int) -> None:
         )
 
     change("set", (SET, "max.message.bytes", "3000"), (DELETE, "flush.ms", None))
-    wait_for(side, TOPIC, name, "max.message.bytes", "3000")
     describe(side, 1, "after set", (TOPIC, name, ["max.message.bytes", "flush.ms"]))
     change("same again", (SET, "max.message.bytes", "3000"))
     change("delete what is not set", (DELETE, "flush.ms", None))
@@ -222,7 +235,6 @@ def refused(side: Side, version: int) -> None:
     good = resource(TOPIC, name, (SET, "flush.messages", "7"))
     alter(side, "incremental_alter_configs", version, "good and bad", good, resource(TOPIC, "no-such-topic"))
     alter(side, "incremental_alter_configs", version, "none")
-    wait_for(side, TOPIC, name, "flush.messages", "7")
     describe(side, 1, "after all", (TOPIC, name, ["flush.ms", "flush.messages"]))
 
 
@@ -277,13 +289,11 @@ def replaced(side: Side, version: int) -> None:
 
     replace("validate", ("flush.ms", "1"), validate_only=True)
     replace("replace", ("max.message.bytes", "3000"))
-    wait_for(side, TOPIC, name, "max.message.bytes", "3000")
     describe(side, 1, "after it", (TOPIC, name, ["max.message.bytes", "flush.ms"]))
     replace("unknown key", ("no.such.key", "1"))
     replace("null", ("flush.ms", None))
     replace("same key twice", ("flush.ms", "1"), ("flush.ms", "2"))
     replace("nothing")
-    wait_for(side, TOPIC, name, "max.message.bytes", None)
     describe(side, 1, "after nothing", (TOPIC, name, ["max.message.bytes", "flush.ms"]))
     for kind, other in ((TOPIC, "no-such-topic"), (TOPIC, ""), (BROKER, "2"), (LOGGER, NODE), (3, "any")):
         alter(side, "alter_configs", version, f"type {kind}, {other!r}", resource(kind, other, (SET, "flush.ms", "1")))
