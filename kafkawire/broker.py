@@ -58,7 +58,7 @@ from kafkawire.replication.confirmation import MetadataConfirmation
 from kafkawire.replication.followers import Followers
 from kafkawire.replication.replication import Replication
 from kafkawire.requests.cold_searches import ColdSearches
-from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all, cluster_authorizer, ignore
+from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all, ignore
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
 from kafkawire.requests.metrics import RequestMetrics
@@ -117,7 +117,7 @@ class Broker:
     _replication: Replication | None = None
 
     def __post_init__(self) -> None:
-        self._authorizer = cluster_authorizer if self.config.is_in_cluster else allow_all
+        self._authorizer = allow_all
         self._configs = EffectiveConfigs(self.config)
         self._transaction_rules.verifies_partitions = self.config.transaction_partition_verification
         self._limits = server_limits(self.config, self.deps.descriptors.connections_max)

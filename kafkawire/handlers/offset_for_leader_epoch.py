@@ -77,7 +77,7 @@ def _replica_end(
     row = EpochEndOffset(partition=asked.partition)
     if isinstance(topic, ErrorCode):
         row.error_code = topic
-    elif not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+    elif not context.is_of_any_broker:
         row.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     else:
         partition = TopicIdPartition(topic.topic_id, topic.name, asked.partition)

@@ -118,16 +118,6 @@ def allow_all(principal: str, host: str, operation: Operation, resource_type: Re
     return True
 
 
-def cluster_authorizer(
-    principal: str, host: str, operation: Operation, resource_type: ResourceType, resource_name: str
-) -> bool:
-    """The Authorizer of a broker in a cluster: `allow_all`, except that CLUSTER_ACTION needs an authenticated broker.
-
-    The authentication is that of RULES K23.
-    """
-    return operation != Operation.CLUSTER_ACTION or principal.startswith(PRINCIPAL_OF_BROKERS)
-
-
 class FollowerLinks(Protocol):
     """Peer connections over which followers fetch; see `kafkawire.replication.followers.Followers`."""
 
@@ -205,6 +195,11 @@ class RequestContext:
     advertised: Sequence[tuple[int, int, int]]  # per served API: key, lowest and highest version
     received_s: float  # on trio's clock
     principal: str
+
+    @property
+    def is_of_any_broker(self) -> bool:
+        """Whether the client is authenticated as a broker of the cluster (RULES K23)."""
+        return self.principal.startswith(PRINCIPAL_OF_BROKERS)
 
     def is_broker(self, broker_id: int) -> bool:
         """Whether the client is authenticated as that broker, and may act as a broker."""

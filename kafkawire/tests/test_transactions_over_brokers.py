@@ -10,7 +10,13 @@ import trio
 
 from engine.api import TopicIdPartition
 from engine.batches.batch import Record, build_batch
-from kafkawire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkawire.handlers.add_partitions_to_txn import FIRST_VERSION_OF_BROKERS
+from kafkawire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
@@ -51,6 +57,7 @@ class Producer:
     coordinator: int
     leaders: list[int]
     version: int  # of Produce
+    adds_with: int = 3  # version of AddPartitionsToTxn: stock producers send 3, some others 5
     identity: tuple[int, int] = (-1, -1)
     sequence: int = 0
 
@@ -83,24 +90,32 @@ class Producer:
             self.identity, self.sequence = (reply.producer_id, reply.producer_epoch), 0
 
     async def _add_partitions(self) -> None:
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=ID,
-            v3_and_below_producer_id=self.identity[0],
-            v3_and_below_producer_epoch=self.identity[1],
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=list(range(PARTITIONS)))],
-        )
-        await self.ask(
-            self.coordinator,
-            request,
-            3,
-            lambda reply: reply.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
-        )
+        topics = [AddPartitionsToTxnTopic(name="t", partitions=list(range(PARTITIONS)))]
+        if self.adds_with >= FIRST_VERSION_OF_BROKERS:
+            one = AddPartitionsToTxnTransaction(
+                transactional_id=ID, producer_id=self.identity[0], producer_epoch=self.identity[1], topics=topics
+            )
+            request = AddPartitionsToTxnRequest(transactions=[one])
+        else:
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=ID,
+                v3_and_below_producer_id=self.identity[0],
+                v3_and_below_producer_epoch=self.identity[1],
+                v3_and_below_topics=topics,
+            )
+        await self.ask(self.coordinator, request, self.adds_with, _code_of_addition)
 
     def _produce(self, partition: int) -> ProduceRequest:
         records = build_batch([Record(None, b"v")], attributes=TRANSACTIONAL, producer=(*self.identity, self.sequence))
         data = [PartitionProduceData(index=partition, records=memoryview(records))]
         topics = [TopicProduceData(name="t", partition_data=data)]
         return ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=30_000, topic_data=topics)
+
+
+def _code_of_addition(reply: AddPartitionsToTxnResponse) -> int:
+    topics = [row for one in reply.results_by_transaction for row in one.topic_results]
+    rows = topics or reply.results_by_topic_v3_and_below
+    return reply.error_code or rows[0].results_by_partition[0].partition_error_code
 
 
 def _code_of_produce(reply: ProduceResponse) -> int:
@@ -130,10 +145,11 @@ def ends(producer: Producer) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("version", [11, 12])
-async def test_transaction_ends_on_every_partition_that_it_has_written(version: int) -> None:
+@pytest.mark.parametrize(("version", "adds_with"), [(11, 3), (11, 5), (12, 5)])
+async def test_transaction_ends_on_every_partition_that_it_has_written(version: int, adds_with: int) -> None:
     async with open_cluster() as (cluster, _):
         producer = await producer_on(cluster, version)
+        producer.adds_with = adds_with
         for is_commit in (True, False, True):
             await producer.transact(is_commit=is_commit)
         await trio.sleep(3)

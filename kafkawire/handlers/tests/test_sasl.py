@@ -24,7 +24,6 @@ from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsReq
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from kafkawire.requests.context import Operation, cluster_authorizer
 from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX, Dispatcher
 from kafkawire.security.accepted_links import AcceptedLinks, Receiver
 from kafkawire.security.link_claim import LinkClaim, LinkNumber
@@ -64,7 +63,7 @@ def accepting(broker: Broker) -> AcceptedLinks:
 @asynccontextmanager
 async def open_broker() -> AsyncIterator[Broker]:
     async with open_handlers() as broker:
-        yield broker.reconfigured(links=accepting(broker), authorizer=cluster_authorizer)
+        yield broker.reconfigured(links=accepting(broker))
 
 
 def connected(broker: Broker, listener: str = LISTENER) -> Broker:
@@ -210,16 +209,6 @@ async def test_the_fast_path_checks_the_principal_and_refuses_an_older_peer_conn
         with pytest.raises(ProtocolViolation):
             await older.ask(beat, 4)
         assert len(real.groups.calls) == 2
-
-
-def test_brokers_alone_act_for_the_cluster() -> None:
-    def may(principal: str, operation: Operation) -> bool:
-        return cluster_authorizer(principal, "10.0.0.9", operation, *cluster)
-
-    cluster: Any = (4, "kafka-cluster")
-    assert may("User:broker-2", Operation.CLUSTER_ACTION)
-    assert not may("User:ANONYMOUS", Operation.CLUSTER_ACTION)
-    assert all(may("User:ANONYMOUS", one) for one in Operation if one is not Operation.CLUSTER_ACTION)
 
 
 # Over a real connection

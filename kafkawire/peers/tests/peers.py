@@ -16,7 +16,6 @@ import trio
 from coordinator.api import BrokerEndpoint, BrokerInfo, ClusterImage, PartitionState, TopicInfo
 from kafkawire.peers.connection import PeerLimits
 from kafkawire.peers.peers import Peers, PeerSettings
-from kafkawire.requests.context import cluster_authorizer
 from kafkawire.security.accepted_links import AcceptedLinks, Receiver
 from kafkawire.server.memory_transport import MemoryListener, MemoryStream
 from kafkawire.server.server import ServerLimits, serve
@@ -170,7 +169,7 @@ async def open_peer(world: World, broker_id: int, **changes: Any) -> AsyncIterat
             image=lambda: world.cluster.image,
             random_bytes=Random(broker_id).randbytes,
         )
-        broker = real.reconfigured(links=AcceptedLinks(receiver), authorizer=cluster_authorizer, **changes)
+        broker = real.reconfigured(links=AcceptedLinks(receiver), **changes)
         listener, stop = MemoryListener(), trio.Event()
         world.network.listeners[broker_id] = listener
         world.peers[broker_id] = broker
