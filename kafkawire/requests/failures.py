@@ -36,7 +36,7 @@ class FailureLog:
         """Log a failure at `now_s`, on any clock."""
         unlogged = self._limit.admit(now_s)
         if unlogged is not None:
-            _log.error("request failed", exc_info=error, untold=unlogged, **facts)
+            _log.error("request failed", exc_info=error, unlogged=unlogged, **facts)
 
 
 def answer_failure(api: Api, context: RequestContext, request: Any, error: Exception) -> Response:

@@ -116,7 +116,7 @@ async def test_a_handler_of_one_stage(breaks: Callable[[str, Any], None], handle
         assert failures(opened, METADATA) == 1
         (line,) = (one for one in logged if one["event"] == "request failed")
         assert isinstance(line["exc_info"], ZeroDivisionError)
-        assert (line["api"], line["version"], line["client"], line["untold"]) == ("metadata", 9, "'test'", 0)
+        assert (line["api"], line["version"], line["client"], line["unlogged"]) == ("metadata", 9, "'test'", 0)
 
 
 @pytest.mark.parametrize("handle", [fail, fail_in_second_stage, fail_in_second_stage_later])
@@ -165,7 +165,7 @@ async def test_a_peer_cannot_flood_the_log(breaks: Callable[[str, Any], None]) -
             assert len([one for one in logged if one["event"] == "request failed"]) == LOGGED_PER_MINUTE_MAX
             await trio.sleep(MINUTE_S)
             await client.call(metadata(), 9)
-        assert logged[-1]["untold"] == count - LOGGED_PER_MINUTE_MAX
+        assert logged[-1]["unlogged"] == count - LOGGED_PER_MINUTE_MAX
         assert failures(opened, METADATA) == count + 1
 
 
@@ -174,4 +174,4 @@ def test_failure_log_limits_its_lines_per_minute_and_counts_the_others() -> None
     with capture_logs() as logged:
         for now_s in [0.0] * (LOGGED_PER_MINUTE_MAX + 3) + [MINUTE_S - 0.1, MINUTE_S, MINUTE_S]:
             log.note(ValueError(), now_s)
-    assert [one["untold"] for one in logged] == [0] * LOGGED_PER_MINUTE_MAX + [4, 0]
+    assert [one["unlogged"] for one in logged] == [0] * LOGGED_PER_MINUTE_MAX + [4, 0]

@@ -77,8 +77,8 @@ def check_topic(progress: Progress, job: str, topic_id: bytes) -> None:
     if others:
         raise TableRefused(
             f"job {job} has exported the topic with id {min(others).hex()} to this table, and this one has id "
-            f"{topic_id.hex()}: it was deleted and created again, or it is another one. Another job may append to the "
-            f"same table"
+            f"{topic_id.hex()}: it was deleted and created again, or it is another one. Export it to another table: "
+            f"both topics have the same offsets, and no verify could tell their rows apart"
         )
 
 
