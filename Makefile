@@ -17,6 +17,11 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install
   curl docker-compose iproute2 kcat procps strace
 OLDEST_PYTHON := .cache/oldest-python
 NEWEST_SPARK := .cache/newest-spark
+BENCHMARKS := \
+  $(addprefix brokers.,wire_load stock_client start quickstart connections partitions cold_seek loop_lag fairness groups) \
+  $(addprefix brokers.,growth key_lookup compaction administration) parts.request_cost brokers.transactions \
+  $(addprefix clusters.,replication failover contention saturation catch_up) tier.tiering \
+  $(addprefix spark.,spark_decode spark_encode spark spark_segments export)
 
 .PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars schema-jar kafka-jars connect-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars frameworks framework-jars quarkus quix kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate fmt lint release-check modules where clean
 
@@ -70,7 +75,7 @@ long: $(VENV)/.spark jars kaskade s3-server minio-server compiled oldest-clients
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.spark kafka-jars kafka-tier-jars spark-jars s3-server  ## the benchmarks against Apache Kafka, full size (hours)
-	set -e; for each in wire_load stock_client start quickstart connections partitions cold_seek loop_lag fairness groups growth key_lookup compaction administration request_cost transactions replication failover contention saturation catch_up tiering spark_decode spark_encode spark spark_segments export; do \
+	set -e; for each in $(BENCHMARKS); do \
 	  $(BIN)/python -m benchmarks.$$each; done
 	$(BIN)/python -m benchmarks.pictures
 

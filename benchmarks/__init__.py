@@ -1,1 +1,1 @@
-"""Benchmarks against Apache Kafka, one script per question; results are dated files in results/."""
+"""Benchmarks against Apache Kafka: a folder for each subject, a script for each question; results/ has dated files."""

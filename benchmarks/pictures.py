@@ -1,6 +1,7 @@
 """Draws how throughput and p99 grow with records, partitions and connections: docs/pictures/*.svg.
 
-It draws the medians of the last run of `benchmarks.growth`, and measures nothing. Each picture names its source.
+It draws the medians of the last run of `benchmarks.brokers.growth`, and measures nothing. Each picture names its
+source.
 """
 
 from __future__ import annotations

@@ -11,39 +11,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import (
+from benchmarks.brokers import (
     administration,
-    catch_up,
-    codec,
     cold_seek,
     compaction,
     connections,
-    contention,
-    engine_append,
-    export,
-    failover,
     fairness,
     groups,
     growth,
-    io_spike,
     key_lookup,
     loop_lag,
     partitions,
     quickstart,
-    replication,
-    request_cost,
-    saturation,
-    spark,
-    spark_decode,
-    spark_encode,
-    spark_segments,
     start,
     stock_client,
-    tiering,
     transactions,
-    truncation,
     wire_load,
 )
+from benchmarks.clusters import catch_up, contention, failover, replication, saturation
+from benchmarks.parts import codec, engine_append, io_spike, request_cost, truncation
+from benchmarks.spark import export, spark, spark_decode, spark_encode, spark_segments
+from benchmarks.tier import tiering
 from compat_tests.harness.late_workers import TRIED_AGAIN
 from compat_tests.harness.requirements import (
     need_command,

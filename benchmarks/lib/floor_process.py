@@ -1,4 +1,4 @@
-"""`benchmarks.floor` as a process of its own, for benchmarks to stand beside a broker."""
+"""`benchmarks.parts.floor` as a process of its own, for benchmarks to stand beside a broker."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ class Floor(Broker):
 
     def command(self) -> list[str]:
         arguments = [str(self.port), str(self.data_dir), self.mode]
-        return ["env", f"PYTHONPATH={machine.ROOT}", sys.executable, "-m", "benchmarks.floor", *arguments]
+        return ["env", f"PYTHONPATH={machine.ROOT}", sys.executable, "-m", "benchmarks.parts.floor", *arguments]

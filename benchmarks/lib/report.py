@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Apache Kafka as shipped, and as durable as kafkawire; benchmarks.floor; Spark's own connector as shipped, and tuned;
-# an earlier version of kafkawire.
+# Apache Kafka as shipped, and as durable as kafkawire; benchmarks.parts.floor; Spark's own connector as shipped, and
+# tuned; an earlier version of kafkawire.
 BASELINES = ("Kafka", "Kafka fsync", "floor", "stock", "stock tuned", "earlier")
 
 Figures = Mapping[str, float]  # one contender once: by name, with the unit in the name

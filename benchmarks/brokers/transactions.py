@@ -11,6 +11,7 @@ import json
 import subprocess
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.lib import bench, machine, report
@@ -21,7 +22,6 @@ from compat_tests.harness.tools import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from benchmarks.lib.bench import Contender, Options
 
@@ -57,7 +57,7 @@ CASES = (
 
 def compiled_load(directory: Path) -> list[str]:
     """The command of TransactionLoad."""
-    source = bench.RESULTS.with_name("TransactionLoad.java")
+    source = Path(__file__).with_name("TransactionLoad.java")
     run(["javac", "-cp", CLASSPATH, "-d", str(directory), str(source)], timeout_s=COMPILED_WITHIN_S)
     return ["java", "-Xmx1g", *RUN_CLASS_JVM, "-cp", f"{directory}:{CLASSPATH}", "TransactionLoad"]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import trio
 
-from benchmarks.engine_append import new_store, plain_batch
+from benchmarks.parts.engine_append import new_store, plain_batch
 from engine.api import PartitionLog, TopicIdPartition
 from engine.files.io_workers import ThreadPool
 from engine.log_config import LogConfig

@@ -1,6 +1,6 @@
 """The floor: the least possible cost of Produce requests in this interpreter, for comparison with the broker.
 
-    python -m benchmarks.floor PORT DIRECTORY async|sync|journal
+    python -m benchmarks.parts.floor PORT DIRECTORY async|sync|journal
 
 One task waits for all sockets. Requests are decoded by hand and their CRC is checked. The requests of one turn are a
 commit batch: one write for each partition and one send for each connection. The answer is sent, by mode:

@@ -24,8 +24,8 @@ import pyarrow.dataset as ds
 
 from benchmarks.lib import bench, machine, report
 from benchmarks.lib.bench import KIB, MIB
-from benchmarks.spark import MEMORY, PARTITIONS, READERS, Connector, Reading, Site, Topic, filled
-from benchmarks.spark_decode import SMALL, Case
+from benchmarks.spark.spark import MEMORY, PARTITIONS, READERS, Connector, Reading, Site, Topic, filled
+from benchmarks.spark.spark_decode import SMALL, Case
 from compat_tests.applications.spark.queries import sealed_files
 from compat_tests.applications.spark.session import local_session
 from compat_tests.harness.kafkawire_broker import Kafkawire

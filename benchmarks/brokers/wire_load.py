@@ -2,7 +2,7 @@
 
 Each contender is a broker and a topic configuration, so that every durability is measured. Unless told otherwise,
 kafkawire syncs before it acknowledges, with acks=1 as with acks=all; Apache Kafka does not. Requests have acks=all
-where nothing else is said. A client as users have it: benchmarks.stock_client.
+where nothing else is said. A client as users have it: benchmarks.brokers.stock_client.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cost of decoding and encoding the messages of hot APIs: microseconds per message, best of seven rounds.
 
-python -m benchmarks.codec
+python -m benchmarks.parts.codec
 """
 
 from __future__ import annotations

@@ -13,10 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.lib import bench, machine, report
-from benchmarks.lib.bench import KIB
-from benchmarks.lib.load import run_load
-from benchmarks.replication import (
+from benchmarks.clusters.replication import (
     IN_FLIGHT,
     IN_SYNC_TIMEOUT_S,
     PARTITIONS,
@@ -26,6 +23,9 @@ from benchmarks.replication import (
     requests_to,
     warm,
 )
+from benchmarks.lib import bench, machine, report
+from benchmarks.lib.bench import KIB
+from benchmarks.lib.load import run_load
 from compat_tests.clients.confluent.clients import wait_until
 from compat_tests.harness.log_files import size_bytes
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from benchmarks.clusters.replication import Cluster
     from benchmarks.lib.bench import Options
-    from benchmarks.replication import Cluster
 
 BEGUN_BYTES = 1 << 20
 LOOK_EVERY_S = 0.005

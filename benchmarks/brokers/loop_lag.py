@@ -6,7 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import fairness
+from benchmarks.brokers import fairness
 from benchmarks.lib import bench, machine, report, watched
 from benchmarks.lib.background import working
 from benchmarks.lib.bench import KIB, MIB, Contender
@@ -40,7 +40,7 @@ def fetch(requests: int, contender: Contender) -> None:
 
 
 def produce_beside_large(requests: int, contender: Contender) -> None:
-    """The load of benchmarks.fairness, whose clients measure their latency there."""
+    """The load of benchmarks.brokers.fairness, whose clients measure their latency there."""
     topic, large_topic = bench.new_topic(contender, fairness.FEW), bench.new_topic(contender, 1, **fairness.LARGE_KEPT)
     with working(fairness.send_large, contender.broker.port, large_topic):
         run_load(contender.broker.port, fairness.small_requests(topic, fairness.FEW, requests), 1)

@@ -6,7 +6,7 @@ tier the page cache of all directories is dropped, and a broker's cache of its t
 
 A store that is far away is a proxy that delays each request. It passes on whole messages, which costs milliseconds, and
 Apache Kafka's store has no such thing: those rows are of kafkawire only. Each seek is shown with the time of a bare
-GET, of as much as the broker asks for, of the same store. With 10,000 partitions: benchmarks.tiered_partitions.
+GET, of as much as the broker asks for, of the same store. With 10,000 partitions: benchmarks.tier.tiered_partitions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import tiered_partitions
 from benchmarks.lib import bench, machine, report
 from benchmarks.lib.bench import KIB, MIB, Contender
 from benchmarks.lib.load import run_load
@@ -35,7 +34,8 @@ from benchmarks.lib.tiered_data import (
     wait_until_copied,
 )
 from benchmarks.lib.wire_requests import batch_of, fetch_requests, produce_requests
-from benchmarks.tiered_reading import READERS, SEED, Places, reading
+from benchmarks.tier import tiered_partitions
+from benchmarks.tier.tiered_reading import READERS, SEED, Places, reading
 from kafkawire.client.load import percentile_ms
 
 if TYPE_CHECKING:

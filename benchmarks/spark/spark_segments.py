@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.lib import bench, machine, report
 from benchmarks.lib.bench import KIB
-from benchmarks.spark import AS_SHIPPED, COMPARED, MEMORY, OF_OURS, SEGMENT_BYTES, Connector, Site
-from benchmarks.spark_decode import LOG_BYTES, SMALL, TOY_LOG_BYTES, Case, log_of, store
+from benchmarks.spark.spark import AS_SHIPPED, COMPARED, MEMORY, OF_OURS, SEGMENT_BYTES, Connector, Site
+from benchmarks.spark.spark_decode import LOG_BYTES, SMALL, TOY_LOG_BYTES, Case, log_of, store
 from compat_tests.applications.spark.queries import OURS, fetches, sealed_files
 from compat_tests.applications.spark.session import local_session
 from compat_tests.harness.kafkawire_broker import Kafkawire

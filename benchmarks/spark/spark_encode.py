@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from benchmarks.lib import bench, machine, report
 from benchmarks.lib.bench import KIB
-from benchmarks.spark_decode import COMPARED, NOW_MS, SMALL, Case, measured, records_of
+from benchmarks.spark.spark_decode import COMPARED, NOW_MS, SMALL, Case, measured, records_of
 from spark_connectors.records.columns import COLUMNS
 from spark_connectors.sink.options import sink_options
 from spark_connectors.sink.staging import Task, delete_written

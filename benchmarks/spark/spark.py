@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.lib import bench, machine, report
 from benchmarks.lib.bench import KIB, Contender
-from benchmarks.spark_decode import LOG_BYTES, SMALL, TOY_LOG_BYTES, Case, log_of, store
+from benchmarks.spark.spark_decode import LOG_BYTES, SMALL, TOY_LOG_BYTES, Case, log_of, store
 from compat_tests.applications.spark.queries import OURS, STOCK, sealed_files
 from compat_tests.applications.spark.session import local_session
 from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka

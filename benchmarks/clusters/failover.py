@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
+from benchmarks.clusters.replication import IN_SYNC_TIMEOUT_S, as_shipped, clusters, is_in_sync, warm
 from benchmarks.lib import bench, machine, report
 from benchmarks.lib.bench import KIB
 from benchmarks.lib.wire_requests import batch_of, produce_requests
-from benchmarks.replication import IN_SYNC_TIMEOUT_S, as_shipped, clusters, is_in_sync, warm
 from compat_tests.clients.confluent.clients import new_consumer, wait_until
 from compat_tests.harness import whereabouts
 from compat_tests.harness.kio_codec import decode_response, encode_request
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from benchmarks.clusters.replication import Cluster
     from benchmarks.lib.bench import Options
-    from benchmarks.replication import Cluster
 
 KILLS = 35  # each time; of Apache Kafka, whose figure is the length of its session, fewer
 KILLS_OF_KAFKA = 12

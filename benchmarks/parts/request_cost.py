@@ -1,8 +1,8 @@
 """How much CPU does the broker need for a small request, and how much does any server in this interpreter need?
 
-The second figure is that of benchmarks.floor, which takes the same bytes in the same run. Where records are synced,
-`floor` is its journal, and `floor, files` is without one. The floor does not know requests that only read the start and
-end of a partition, as Spark's own source sends at each poll.
+The second figure is that of benchmarks.parts.floor, which takes the same bytes in the same run. Where records are
+synced, `floor` is its journal, and `floor, files` is without one. The floor does not know requests that only read the
+start and end of a partition, as Spark's own source sends at each poll.
 
 A server's CPU is that of the process. The broker leaves its syncs to workers of the kernel, whose CPU no process is
 charged for, the floor to a thread: so the CPU of the first thread, which is that of the event loop in both, is shown

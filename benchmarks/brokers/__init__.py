@@ -1,0 +1,1 @@
+"""Benchmarks of one broker, mostly beside Apache Kafka."""

@@ -1,0 +1,1 @@
+"""Benchmarks of three brokers that replicate, mostly beside Apache Kafka."""

@@ -1,0 +1,1 @@
+"""Benchmarks of parts of the broker, and of the least possible cost, without Apache Kafka."""

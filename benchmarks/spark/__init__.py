@@ -1,0 +1,1 @@
+"""Benchmarks of the connectors and jobs for Spark."""

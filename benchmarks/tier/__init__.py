@@ -1,0 +1,1 @@
+"""Benchmarks of the remote tier."""
