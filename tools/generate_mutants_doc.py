@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from compat_tests.mutants.trial import CAUGHT_BY, mutants, patch_of
+from compat_tests.mutants.trial import CASE, CAUGHT_BY, mutants, patch_of
 from tools.generate_ledger_doc import ROOT, RUNS, read_runs
 from tools.rename.batches import read_batches
 from tools.rename.mutants import head_of
@@ -49,7 +49,7 @@ def read_mutant(name: str, patch: str) -> Mutant:
     """The mutant of a patch."""
     head = head_of(patch)
     caught_by = ", ".join(CAUGHT_BY.findall(head))
-    words = " ".join(CAUGHT_BY.sub("", head).split())
+    words = " ".join(CASE.sub("", CAUGHT_BY.sub("", head)).split())
     return Mutant(name, words, caught_by, CHANGED.findall(patch)[0])
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from compat_tests.mutants.trial import TrialResult, apply_mutant, mutants, try_mutant
+from compat_tests.mutants.trial import TrialResult, apply_mutant, mutants, record_case, try_mutant
 from testkit.ledger import note_for_ledger
 
 COMMAND = "python -m compat_tests.mutants"
@@ -21,6 +21,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("mutants", nargs="*", metavar="MUTANT", help=", ".join(mutants()))
     parser.add_argument("--plant", type=Path, metavar="DIRECTORY", help="apply one mutant here, in a new directory")
+    parser.add_argument("--record", action="store_true", help="write the cases that caught mutants into their patches")
     asked = parser.parse_args()
     if unknown := set(asked.mutants) - set(mutants()):
         parser.error(f"there is no patch for {', '.join(sorted(unknown))}")
@@ -50,6 +51,8 @@ def main() -> int:
             apply_mutant(mutant, Path(scratch))
             outcomes.append(try_mutant(mutant, Path(scratch)))
         report(outcomes[-1])
+        if asked.record:
+            record_case(outcomes[-1])
     caught = [outcome for outcome in outcomes if outcome.finding]
     times = ", ".join(f"{one.mutant} {one.seconds:.0f} s" for one in caught)
     line = f"{len(caught)} of {len(outcomes)} mutants caught: {times}"

@@ -25,6 +25,9 @@ PATCHES = Path(__file__).parent / "patches"
 CAUGHT_WITHIN_S = 600
 JOBS = str(os.cpu_count() or 1)
 CAUGHT_BY = re.compile(r"^Caught-by: (.+)$", re.MULTILINE)
+CASE = re.compile(
+    r"^Case: (\S+)\n", re.MULTILINE
+)  # the function that caught it last, which runs first
 # A patch with outdated names breaks the product in another way than intended: such an error is no verdict.
 ROTTEN = re.compile(r"\b(Attribute|Name|Type|Import|ModuleNotFound)Error\b")
 
@@ -41,6 +44,14 @@ class MutantTest:
 
 
 FAILED_CASE = r"^FAILED (?P<command>\S+)(?P<words>.*)"
+PYTEST = "python -m pytest "
+
+
+def cases(name: str, *places: str) -> MutantTest:
+    """The tests in files or folders, or test functions, up to the first one that fails."""
+    return MutantTest(name, ("pytest", "-q", "-rf", "-x", *places), FAILED_CASE, f"{PYTEST}{{}}")
+
+
 SEVERAL_BROKERS = "kafkawire/tests/test_deleted_records.py", "kafkawire/tests/test_coordinators_over_brokers.py"
 NAMED_CASES = (
     "engine/files/tests/test_disk.py",
@@ -168,21 +179,9 @@ TESTS = (
         ("kafkawire.tests.replication.model",),
         r"^(?P<command>python -m kafkawire\.tests\.replication\.model [^:]+): (?P<words>.*)",
     ),
-    MutantTest(  # for states that a single broker cannot reach, or seldom does
-        "named cases",
-        ("pytest", "-q", "-rf", "-x", *NAMED_CASES),
-        FAILED_CASE,
-        "python -m pytest {}",
-    ),
-    MutantTest(
-        "cases of several brokers",
-        ("pytest", "-q", "-rf", "-x", *SEVERAL_BROKERS),
-        FAILED_CASE,
-        "python -m pytest {}",
-    ),
-    MutantTest(
-        "cases of the connectors", ("pytest", "-q", "-rf", "-x", *CONNECTORS), FAILED_CASE, "python -m pytest {}"
-    ),
+    cases("named cases", *NAMED_CASES),  # for states that a single broker cannot reach, or seldom does
+    cases("cases of several brokers", *SEVERAL_BROKERS),
+    cases("cases of the connectors", *CONNECTORS),
 )
 
 
@@ -215,11 +214,24 @@ def patch_of(mutant: str) -> Path:
 
 
 def finders_of(mutant: str) -> list[MutantTest]:
-    """All tests, the one that the patch names first. Raises ValueError if the patch names none."""
-    named = CAUGHT_BY.search(patch_of(mutant).read_text(encoding="utf-8"))
+    """All tests, the one that the patch names first, and before it the case that the patch names. Raises ValueError if
+    the patch names no test."""
+    patch = patch_of(mutant).read_text(encoding="utf-8")
+    named, case = CAUGHT_BY.search(patch), CASE.search(patch)
     if named is None or named.group(1) not in [one.name for one in TESTS]:
         raise ValueError(f"{mutant}: the patch does not say by which test it is caught")
-    return sorted(TESTS, key=lambda one: one.name != named.group(1))
+    found = sorted(TESTS, key=lambda one: one.name != named.group(1))
+    return found if case is None else [cases(named.group(1), case.group(1)), *found]
+
+
+def record_case(result: TrialResult) -> None:
+    """Write the case that has caught a mutant into its patch, if a single test function has."""
+    finding, path = result.finding, patch_of(result.mutant)
+    if finding is None or not finding.command.startswith(PYTEST):
+        return
+    function = finding.command.removeprefix(PYTEST).partition("[")[0]
+    patch = CASE.sub("", path.read_text(encoding="utf-8"))
+    path.write_text(CAUGHT_BY.sub(rf"\g<0>\nCase: {function}", patch, count=1), encoding="utf-8")
 
 
 def apply_mutant(mutant: str, directory: Path) -> None:
