@@ -1,4 +1,4 @@
-"""Patterns of clients, in RE2 syntax, whose time is linear in the text. The only user of google-re2.
+"""Patterns of clients, in RE2 syntax, whose time is linear in the text.
 
 Apache Kafka uses RE2/J here, which has the same syntax.
 """
