@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import inf
 from typing import Final
 
 MINUTE_S: Final = 60.0
+
+
+class LineLimits:
+    """Limit of lines in a minute for each cause, and for all of them: one cause leaves room for the others."""
+
+    def __init__(self, of_a_cause_max: int, in_all_max: int) -> None:
+        self._of_a_cause_max = of_a_cause_max
+        self._in_all = LineLimit(in_all_max)
+        self._minute_start_s = -inf
+        self._of_cause: dict[object, int] = {}  # lines of this minute: so at most `in_all_max` causes
+        self._unlogged = 0
+
+    def admit(self, cause: Hashable, now_s: float) -> int | None:
+        """As `LineLimit.admit`, for an event of this cause."""
+        if now_s - self._minute_start_s >= MINUTE_S:
+            self._minute_start_s = now_s
+            self._of_cause.clear()
+        logged = self._of_cause.get(cause, 0)
+        unlogged = self._in_all.admit(now_s) if logged < self._of_a_cause_max else None
+        if unlogged is None:
+            self._unlogged += logged >= self._of_a_cause_max
+            return None
+        self._of_cause[cause] = logged + 1
+        unlogged, self._unlogged = unlogged + self._unlogged, 0
+        return unlogged
 
 
 class LineLimit:

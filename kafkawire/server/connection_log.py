@@ -29,9 +29,9 @@ def log_end(info: ConnectionInfo, reason: CloseReason, detail: str) -> None:
         log_close(info, reason, detail)
 
 
-def log_close(info: ConnectionInfo, reason: CloseReason, detail: str) -> None:
-    """Log why a connection ends or will end."""
-    _log.info(f"connection closed: {reason.value}", detail=printable(detail), **_identity(info))
+def log_close(info: ConnectionInfo, reason: CloseReason, detail: str, **counted: int) -> None:
+    """Log why a connection ends or will end. `counted`: numbers of events that have no line."""
+    _log.info(f"connection closed: {reason.value}", detail=printable(detail), **_identity(info), **counted)
 
 
 def log_failure(info: ConnectionInfo) -> None:

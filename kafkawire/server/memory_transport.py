@@ -34,6 +34,7 @@ class _Pipe:
 class MemoryTransport:
     """The broker's end. Its failures raise the OSError of a socket."""
 
+    holds_received = False
     __slots__ = (
         "__weakref__",
         "_events",

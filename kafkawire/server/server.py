@@ -13,20 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
 
 from kafkawire.requests.started import RequestStarter
 from kafkawire.server.byte_budget import UNANSWERED_MAX_BYTES, ByteBudget
+from kafkawire.server.handshakes import Crypto, Handshakes, Slots
 from kafkawire.server.hub import Hub, Rounds
 from kafkawire.server.reaper import Reaper
 from kafkawire.server.session import Session
 from kafkawire.server.stats import ServerStats
-from kafkawire.server.transport import Accepted, Listener
+from kafkawire.server.transport import Accepted, Listener, Transport
 from kafkawire.wire.connection import CloseReason, ConnectionLimits
 from kafkawire.wire.connection_info import ConnectionInfo
+
+if TYPE_CHECKING:  # loads a library that a broker without TLS does not need
+    from kafkawire.security.tls.listener_tls import ListenerTls
 
 ACCEPT_PAUSE_S = 0.1  # after accept failed, for example for lack of descriptors
 
@@ -43,9 +47,23 @@ class ServerLimits:
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1
+    max_unauthenticated: int = 1000  # TLS handshakes under way, for each listener
     queued_max_request_size_bytes: int = 512 * 1024 * 1024
     unanswered_max_size_bytes: int = UNANSWERED_MAX_BYTES
     shutdown_grace_ms: int = 10_000
+
+
+async def no_crypto(job: Callable[[], Any]) -> Any:
+    """The crypto thread of a server without TLS."""
+    raise AssertionError(f"no listener speaks TLS, but {job} is to run")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """TLS of the listeners that speak it, by listener name. `crypto` runs a job in the crypto thread."""
+
+    listeners: Mapping[str, ListenerTls] = field(default_factory=dict)
+    crypto: Crypto = no_crypto
 
 
 async def serve(
@@ -56,22 +74,29 @@ async def serve(
     stop: trio.Event,
     stats: ServerStats | None = None,
     rounds: Rounds | None = None,
+    tls: ServerTls | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the listeners, each under its listener name, until `stop` is set and the connections are gone.
 
-    `rounds`: records that requests append are written when a turn has started the requests. Reports itself started when
-    it accepts. A cancellation closes everything at once. Either way the listeners are closed.
+    `rounds`: records that requests append are written when a turn has started the requests. `tls`: for the listeners
+    that speak it. Reports itself started when it accepts. A cancellation closes everything at once. Either way the
+    listeners are closed.
     """
     stats = ServerStats() if stats is None else stats
-    await _Server(starter, limits, stats, rounds).serve(listeners, stop, task_status)
+    await _Server(starter, limits, stats, rounds, tls or ServerTls()).serve(listeners, stop, task_status)
 
 
 class _Server:
     """The `kafkawire.server.session.Host` of its sessions."""
 
     def __init__(
-        self, starter: RequestStarter, limits: ServerLimits, stats: ServerStats, rounds: Rounds | None
+        self,
+        starter: RequestStarter,
+        limits: ServerLimits,
+        stats: ServerStats,
+        rounds: Rounds | None,
+        tls: ServerTls,
     ) -> None:
         self._starter = starter
         self._limits = limits
@@ -79,6 +104,9 @@ class _Server:
         budget = ByteBudget(limits.queued_max_request_size_bytes, limits.unanswered_max_size_bytes)
         self._hub = Hub(budget, stats, rounds)
         self._reaper = Reaper()
+        self._tls = tls.listeners
+        self._slots = {name: Slots(limits.max_unauthenticated) for name in tls.listeners}
+        self._handshakes = Handshakes(self._hub, self._reaper, tls.crypto, self._open_session, self._note_gone)
         self._sessions: dict[Session, None] = {}
         self._per_ip: dict[str, int] = {}
         self._session_ended = trio.lowlevel.ParkingLot()
@@ -91,6 +119,8 @@ class _Server:
             async with trio.open_nursery() as self._tasks:
                 self._tasks.start_soon(self._hub.run)
                 self._tasks.start_soon(self._reaper.run)
+                if self._tls:
+                    self._tasks.start_soon(self._handshakes.run)
                 try:
                     async with trio.open_nursery() as acceptors:
                         for name, listener in _each(listeners):
@@ -104,6 +134,7 @@ class _Server:
                 await self._drain()
                 self._tasks.cancel_scope.cancel()
         finally:
+            self._handshakes.close()
             for session in [*self._sessions]:
                 session.close(CloseReason.SHUTDOWN)
             self._hub.close()
@@ -112,6 +143,8 @@ class _Server:
         is_failing = False
         while True:
             try:
+                if name in self._slots:
+                    await self._slots[name].available()
                 accepted = await listener.accept()
                 if self._admits(accepted.peer_host):
                     self._open(name, accepted)
@@ -142,8 +175,16 @@ class _Server:
 
     def _open(self, name: str, accepted: Accepted) -> None:
         info = ConnectionInfo(name, accepted.peer_host, accepted.local_address)
+        if name not in self._tls:
+            self._open_session(accepted.transport, info)
+        elif not self._handshakes.begin(accepted.transport, info, self._tls[name], self._slots[name]):
+            accepted.transport.close()
+            self._stats.closed[CloseReason.CROWDED_ADDRESS] += 1
+            self._note_gone(info)
+
+    def _open_session(self, transport: Transport, info: ConnectionInfo) -> None:
         self._hub.begin()
-        session = Session(accepted.transport, info, self._starter, self._limits.connection, self._hub, self)
+        session = Session(transport, info, self._starter, self._limits.connection, self._hub, self)
         self._sessions[session] = None
         self._reaper.watch(session)
         try:
@@ -162,14 +203,18 @@ class _Server:
         self._reaper.watch(session)
 
     def note_ended(self, session: Session) -> None:
-        host = session.info.peer_host
         self._reaper.forget(session)
         del self._sessions[session]
+        self._note_gone(session.info)
+        self._session_ended.unpark_all()
+
+    def _note_gone(self, info: ConnectionInfo) -> None:
+        """Count a connection no longer."""
+        host = info.peer_host
         self._stats.connections_open -= 1
         self._per_ip[host] -= 1
         if self._per_ip[host] == 0:
             del self._per_ip[host]
-        self._session_ended.unpark_all()
 
     # The end
 

@@ -94,6 +94,8 @@ class Session:
     def open(self) -> None:
         """Be visited from now on."""
         self._watch(READ)
+        if self._transport.holds_received:
+            self._hub.defer(self, READ)
 
     def visit(self, events: int) -> None:
         """Do all work that is possible now; `end_turn` follows."""
@@ -394,6 +396,8 @@ class Session:
                 events |= WRITE
         if events != self._watched_events:
             self._watch(events)
+        if events & READ and self._transport.holds_received:
+            self._hub.defer(self, READ)
         if not (self.is_watched or self.is_idle):
             self._host.note_busy(self)
 

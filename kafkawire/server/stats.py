@@ -23,6 +23,7 @@ class ServerStats:
     connections_muted: int = 0
     pauses: int = 0
     accept_failures: int = 0
+    handshakes: int = 0  # of TLS, that have succeeded
     requests: int = 0
     replies: int = 0
     received_size_bytes: int = 0

@@ -36,7 +36,15 @@ class FileTooShortError(Exception):
 class Transport(Protocol):
     """The byte stream of one connection."""
 
-    sent_size_bytes: int  # since the start
+    @property
+    def sent_size_bytes(self) -> int:
+        """Bytes sent since the start."""
+        ...
+
+    @property
+    def holds_received(self) -> bool:
+        """Whether there are received bytes that the poller does not report."""
+        ...
 
     def watch(self, poller: Poller, watcher: Watcher, events: int) -> None:
         """Report READ, WRITE, both or, for now, no events to `watcher`. Errors: OSError, for lack of descriptors."""
@@ -97,6 +105,7 @@ def read_slices(file_range: FileRange) -> Iterator[bytes]:
 class SocketTransport:
     """A connected, non-blocking stream socket."""
 
+    holds_received = False
     __slots__ = ("_events", "_poller", "_socket", "sent_size_bytes")
 
     def __init__(self, connected: socket.socket) -> None:

@@ -46,6 +46,9 @@ class CloseReason(Enum):
     HANDLER_FAILED = "handler failed"
     FILE_TOO_SHORT = "file shorter than the reply promised"
     SHUTDOWN = "broker shuts down"
+    HANDSHAKE_FAILED = "TLS handshake failed"
+    SLOW_HANDSHAKE = "TLS handshake not finished in time"
+    CROWDED_ADDRESS = "its address has too many unfinished handshakes"
 
 
 @dataclass(frozen=True, slots=True)

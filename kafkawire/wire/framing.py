@@ -19,6 +19,7 @@ CHUNK_SIZE_BYTES = 64 * 1024
 IDLE_CHUNK_SIZE_BYTES = 4 * 1024  # the memory of a connection that never sent more
 GROWTH = 4
 TRUSTED_SIZE_BYTES = 1024 * 1024  # spares the usual large frame the steps of growth
+_TLS_HANDSHAKE = 0x1603  # the first two bytes of a ClientHello
 HEADER_SIZE_BYTES = 8  # api key, version, correlation id: no request is shorter
 
 _SIZE = Struct(">i")
@@ -163,4 +164,5 @@ class Framer:
 
 
 def _impossible(size_bytes: int, max_size_bytes: int) -> FramingError:
-    return FramingError(f"frame of {size_bytes} bytes, allowed {HEADER_SIZE_BYTES} to {max_size_bytes}")
+    hint = "; the peer speaks TLS" if size_bytes >> 16 == _TLS_HANDSHAKE else ""
+    return FramingError(f"frame of {size_bytes} bytes, allowed {HEADER_SIZE_BYTES} to {max_size_bytes}{hint}")

@@ -274,6 +274,7 @@ class FloodTransport:
     sends: list[int] = field(default_factory=list)
     sent: bytearray = field(default_factory=bytearray)
     sent_size_bytes: int = 0
+    holds_received: bool = False
     events: int = 0
     is_closed: bool = False
     is_watchable: bool = True
