@@ -8,6 +8,7 @@ the outside comes in through `Deps`; `testing.py` gives others.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,8 @@ from kafkawire.adapters.partition_host import EngineHost
 from kafkawire.adapters.refusals import refusals
 from kafkawire.adapters.replica_ends import ClusterReplicaEnds
 from kafkawire.adapters.tier import RemoteTier, TierOpening, TierRefused, open_tier
-from kafkawire.config.broker_config import Config
+from kafkawire.adapters.tls import TlsListeners, open_tls
+from kafkawire.config.broker_config import Config, ConfigError
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.deps import Deps
 from kafkawire.fast_path import fast_paths
@@ -66,7 +68,8 @@ from kafkawire.requests.throttles import Throttles
 from kafkawire.requests.transactions import TransactionRules
 from kafkawire.security.accepted_links import AcceptedLinks, Receiver
 from kafkawire.security.secret import SecretRefused
-from kafkawire.server.server import ServerLimits, serve
+from kafkawire.security.tls.settings import TlsRefused
+from kafkawire.server.server import ServerLimits, ServerTls, serve
 from kafkawire.server.stats import ServerStats
 from kafkawire.server.transport import Listener
 from kafkawire.wire.plans import warm
@@ -108,6 +111,7 @@ class Broker:
     _reads: WaitingReads = field(init=False)  # reads that wait for their confirmation
     _transaction_rules: TransactionRules = field(default_factory=TransactionRules)
     _accepted_links: AcceptedLinks = field(default_factory=AcceptedLinks)
+    _tls: TlsListeners | None = None
     _secret: bytes | None = None  # shared by the brokers of a cluster, for authentication
     _host: EngineHost | None = None
     _tier: RemoteTier | None = None
@@ -142,6 +146,12 @@ class Broker:
         return self._coordinators
 
     @property
+    def tls(self) -> TlsListeners:
+        """TLS of the listeners, once started."""
+        assert self._tls is not None
+        return self._tls
+
+    @property
     def store(self) -> SegmentStore:
         """The segment store, once started."""
         assert self._host is not None
@@ -159,11 +169,12 @@ class Broker:
         """
         try:
             self._secret = self._read_secret()
+            self._tls = await self._open_tls()
             await self._bind()
             await self._start_coordinator(nursery)
             await self._start_coordinators(nursery)
             await self._start_serving(nursery)
-        except (CannotStart, MetadataUnavailable, StoreRefused, TierRefused) as error:
+        except (CannotStart, ConfigError, MetadataUnavailable, StoreRefused, TierRefused, TlsRefused) as error:
             raise StartError(str(error)) from error
 
     async def close_store(self) -> None:
@@ -187,6 +198,14 @@ class Broker:
             return self.deps.read_secret(path) if self.config.is_in_cluster and path is not None else None
         except SecretRefused as error:
             raise StartError(f"inter.broker.secret.file: {error}") from error
+
+    async def _open_tls(self) -> TlsListeners:
+        """TLS of the listeners that speak it. Raises ConfigError, TlsRefused."""
+        crypto, interval_ms = self.deps.crypto, self.config.ssl_reload_interval_ms
+        return TlsListeners(await crypto(partial(open_tls, self.config, self._now)), crypto, interval_ms)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self.deps.now_ms() / 1000, UTC)
 
     async def _bind(self) -> None:
         for one in self.config.listeners:
@@ -328,6 +347,8 @@ class Broker:
         )
         nursery.start_soon(expire_sessions, interfaces.fetch_sessions)
         nursery.start_soon(interfaces.departed.run, self.coordinator)
+        if self.tls.listeners:
+            nursery.start_soon(self.tls.run)
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
         named = {name: [listener] for name, listener in self.listeners.items()}
         nursery.start_soon(self._leave_at_stop)
@@ -357,6 +378,7 @@ class Broker:
             stop=self.closing,
             stats=self.stats,
             rounds=self.store,
+            tls=ServerTls(self.tls.listeners, self.deps.crypto),
             task_status=task_status,
         )
         self.drained.set()
@@ -394,5 +416,6 @@ class Broker:
             not_served=self._host.not_served,
             metadata=self._metadata,
             reads=self._reads,
+            tls=self.tls,
         )
         return assemble_app(parts, lambda: self.is_live)

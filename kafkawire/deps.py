@@ -44,6 +44,7 @@ class Deps:
     now_ms: Callable[[], int]
     boot_ms: Callable[[], int]  # ms since some moment, including sleep of the machine
     decode_elsewhere: Elsewhere
+    crypto: Elsewhere  # the crypto thread
     log_levels: LogLevels = field(default_factory=LogLevels)
     descriptors: Descriptors = PLENTY
     open_object_store: Callable[[Config, Workers, Random], ObjectStore] = open_object_store
@@ -64,6 +65,7 @@ def real_deps() -> Deps:
         now_ms=lambda: time.time_ns() // 1_000_000,
         boot_ms=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
         decode_elsewhere=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1)),
+        crypto=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1)),
         log_levels=LEVELS,
         descriptors=Descriptors.of_this_process(),
     )

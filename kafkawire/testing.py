@@ -81,6 +81,7 @@ class MemoryDeps:
             now_ms=_now_ms,
             boot_ms=lambda: round(trio.current_time() * 1000),
             decode_elsewhere=soon,
+            crypto=soon,
             open_object_store=lambda *_config: self.objects,
         )
 

@@ -209,6 +209,7 @@ TEST = [
     parallel_stage("transactions of stock clients", 600, "compat_tests/features/transactions"),
     parallel_stage("java tools", 720, *NEWEST, "compat_tests/clients/java"),
     parallel_stage("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
+    parallel_stage("security of stock clients", 300, "compat_tests/features/security"),
     parallel_stage("compiled modules", 900, "compat_tests/features/compiled"),
     parallel_stage("a ZooKeeper ensemble", 480, "compat_tests/features/zookeeper"),
     parallel_stage("a cluster of three", 720, "compat_tests/features/cluster"),

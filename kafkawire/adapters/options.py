@@ -147,7 +147,11 @@ def server_limits(config: Config, connections_max: int) -> ServerLimits:
     connection = ConnectionLimits(
         max_frame_size_bytes=config.max_request_size_bytes, idle_timeout_ms=config.connections_max_idle_ms
     )
-    found = ServerLimits(connection=connection, queued_max_request_size_bytes=config.queued_max_request_bytes)
+    found = ServerLimits(
+        connection=connection,
+        max_unauthenticated=config.connections_max_unauthenticated,
+        queued_max_request_size_bytes=config.queued_max_request_bytes,
+    )
     limit_connections(found, config, connections_max)
     return found
 

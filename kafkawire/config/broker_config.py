@@ -18,6 +18,8 @@ from typing import Any, Final
 from kafkawire.config import values as read
 from kafkawire.config.cluster_config import ClusterConfig, check_cluster
 from kafkawire.config.keys import Key, Update
+from kafkawire.config.security.listener_keys import is_prefixed, key_of
+from kafkawire.config.security.ssl_keys import SSL_KEYS
 from kafkawire.config.settings import setting
 from kafkawire.config.tier_config import check_tier
 from kafkawire.config.topic_config import LOG_KEYS, MIB
@@ -52,7 +54,8 @@ class Config(ClusterConfig):
     )  # fmt: skip
     listener_protocols: tuple[tuple[str, str], ...] = setting(
         "listener.security.protocol.map", read.protocols, ",".join(f"{one}:{one}" for one in PROTOCOLS),
-        "The security protocol of each listener, by listener name. Only PLAINTEXT is supported yet.", Update.PER_BROKER,
+        "The security protocol of each listener, by listener name: PLAINTEXT or SSL. SASL is not supported yet.",
+        Update.PER_BROKER,
     )  # fmt: skip
     controller_listener_names: tuple[str, ...] = setting(
         "controller.listener.names", read.upper_words, None,
@@ -219,6 +222,15 @@ class Config(ClusterConfig):
         "max.connections.per.ip", read.integer(0), str(INT_MAX),
         "The maximum number of connections from one address.", Update.CLUSTER_WIDE,
     )  # fmt: skip
+    connections_max_unauthenticated: int = setting(
+        "connections.max.unauthenticated", read.integer(1), "1000",
+        "The maximum number of connections of a listener that have not finished the handshake of TLS. An address gets "
+        "a quarter of them.",
+    )  # fmt: skip
+    ssl_reload_interval_ms: int = setting(
+        "ssl.reload.interval.ms", read.long(1000), "60000",
+        "The interval between two checks whether files of a key store or a trust store have changed.",
+    )  # fmt: skip
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", read.long_or_unlimited(1), "600000",
         "How long a connection stays open without a request. -1: for ever.",
@@ -228,16 +240,26 @@ class Config(ClusterConfig):
         default_factory=dict, compare=False, repr=False
     )  # the given properties, as written
 
+    def protocol_of(self, name: str) -> str:
+        """The protocol of a listener. A given map of protocols must have it, as in Kafka; else a listener that is
+        named like a protocol has it, and any other is PLAINTEXT. Raises ConfigError."""
+        key = "listener.security.protocol.map"
+        protocols = dict(self.listener_protocols)
+        if name not in protocols and key in self.given:
+            raise ConfigError(f"listeners: {name} is not in {key}", "listeners")
+        return protocols.get(name, "PLAINTEXT")
+
     def advertised(self, name: str) -> Listener | None:
         """The advertised listener called `name`; None: the address of the accepted socket is advertised."""
         return next((listener for listener in self.advertised_listeners if listener.name == name), None)
 
 
+_SERVED_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL"})
 _SETTINGS: Final = [one for one in dataclasses.fields(Config) if "key" in one.metadata]
 _CONFIG_KEYS: Final[dict[str, Key]] = {one.metadata["key"].name: one.metadata["key"] for one in _SETTINGS}
 _FIELDS: Final[dict[str, str]] = {one.metadata["key"].name: one.name for one in _SETTINGS}
 
-BROKER_KEYS: Final[dict[str, Key]] = dict(sorted((_CONFIG_KEYS | LOG_KEYS | UNBUILT_KEYS).items()))
+BROKER_KEYS: Final[dict[str, Key]] = dict(sorted((_CONFIG_KEYS | LOG_KEYS | SSL_KEYS | UNBUILT_KEYS).items()))
 KNOWN_KEYS: Final[dict[str, Key]] = BROKER_KEYS | UNLISTED_KEYS
 OLDER_NAMES: Final[dict[str, str]] = {
     one.metadata["also"]: one.metadata["key"].name for one in _SETTINGS if one.metadata["also"]
@@ -260,8 +282,9 @@ def load(
         unknown_keys = {
             key: _unknown_key_remark(key, value)
             for key, value in properties.items()
-            if OLDER_NAMES.get(key, key) not in KNOWN_KEYS
+            if OLDER_NAMES.get(key, key) not in KNOWN_KEYS and not is_prefixed(key)
         }
+        unknown_keys |= _check_prefixed(config, values)
     except ConfigError as error:
         raise ConfigError(_at(origins, error.key, str(error)), error.key) from None
     remarks = [*unknown_keys.items(), *(("listeners", remark) for remark in _unopened(values))]
@@ -311,6 +334,18 @@ def _unknown_key_remark(key: str, value: str) -> str:
     return f"{one_line(key) or repr(key)} is not a key of this broker"
 
 
+def _check_prefixed(config: Config, values: Mapping[str, Any]) -> dict[str, str]:
+    """Check the keys that have the prefix of a listener. Returns remarks by key. Raises ConfigError."""
+    remarks, opened = {}, {one.name for one in config.listeners}
+    controllers = values.get("controller_listener_names", ())
+    for name in filter(is_prefixed, config.given):
+        key = key_of(name, {*opened, *controllers})
+        read_value(key, config.given[name], name)
+        if not any(name.startswith(f"listener.name.{one.lower()}.") for one in opened):
+            remarks[name] = f"{name} has no effect: this broker needs no KRaft quorum"
+    return remarks
+
+
 def _without_controllers(config: Config) -> Config:
     """The configuration without the listeners of KRaft's controllers, which would serve nothing."""
     names = config.controller_listener_names
@@ -338,23 +373,17 @@ def _check(config: Config, own: Mapping[str, str]) -> None:
     if not config.listeners:
         raise ConfigError("listeners: at least one is needed", "listeners")
     for listener in config.listeners:
-        protocol = _protocol(config, listener.name)
-        if protocol != "PLAINTEXT":
-            text = f"listeners: {listener.name} asks for {protocol}, only PLAINTEXT is supported yet"
+        protocol = config.protocol_of(listener.name)
+        if protocol not in _SERVED_PROTOCOLS:
+            text = f"listeners: {listener.name} asks for {protocol}, which is not supported yet"
+            raise ConfigError(text, "listeners")
+        if config.is_in_cluster and listener.name == config.inter_broker_listener and protocol != "PLAINTEXT":
+            text = f"listeners: brokers reach each other at {listener.name}, which has to be PLAINTEXT as yet"
             raise ConfigError(text, "listeners")
     names = {one.name for one in config.listeners}
     for listener in config.advertised_listeners:
         _check_advertised(listener, names)
     check_cluster(config, names, own)
-
-
-def _protocol(config: Config, name: str) -> str:
-    """The protocol of a listener. A given map of protocols must have it, as in Kafka; else it is PLAINTEXT."""
-    key = "listener.security.protocol.map"
-    protocols = dict(config.listener_protocols)
-    if name not in protocols and key in config.given:
-        raise ConfigError(f"listeners: {name} is not in {key}", "listeners")
-    return protocols.get(name, "PLAINTEXT")
 
 
 def _check_advertised(listener: Listener, names: set[str]) -> None:

@@ -265,6 +265,8 @@ def _validate_broker_key(name: str, value: str, *, is_default: bool) -> None:
         raise InvalidConfig(known or f"Unknown broker config name: {name}")
     if key.update is Update.READ_ONLY:
         raise InvalidTopicRequest(f"Cannot update these configs dynamically: [{name}]")
+    if key.is_sensitive:
+        raise InvalidTopicRequest(f"{name} is set where the broker starts, such as in its properties file")
     if key.update is Update.PER_BROKER:
         if is_default:
             message = "Cannot update these configs at default cluster level, broker id must be specified"

@@ -122,7 +122,7 @@ UNLISTED_KEYS: Final[dict[str, Key]] = {
     )
 }  # fmt: skip
 
-_NO_SASL_NOR_SSL: Final = "SASL and SSL are not supported yet"
+_NO_SASL: Final = "SASL is not supported yet"
 
 # Prefixes of names that are refused with any value, and the reasons. Keys of the tables above are excepted.
 REFUSED_KEYS: Final[dict[str, str]] = {
@@ -130,13 +130,12 @@ REFUSED_KEYS: Final[dict[str, str]] = {
     "client.quota.callback.": "quotas are not supported yet",
     "config.providers.": "config providers are not supported yet",
     "delegation.token.": "delegation tokens are not supported yet",
-    "listener.name.": _NO_SASL_NOR_SSL,
     "password.encoder.": "passwords in the cluster's metadata are not supported",
     "principal.builder.": "principal builders are not supported yet",
     "quota.": "quotas are not supported yet",
-    "sasl.": _NO_SASL_NOR_SSL,
-    "security.": _NO_SASL_NOR_SSL,
-    "ssl.": _NO_SASL_NOR_SSL,
+    "sasl.": _NO_SASL,
+    "security.": "providers of Java are not used",
+    "ssl.": "TLS has no such key",
 }
 
 # Keys of earlier versions: the value that means today's behaviour, and the advice for another value.

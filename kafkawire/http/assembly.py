@@ -16,6 +16,7 @@ from kafkawire.http.metadata_metrics import MetadataMetrics
 from kafkawire.http.metrics import BrokerCollector
 from kafkawire.http.replication_metrics import ReplicationMetrics
 from kafkawire.http.tier_metrics import TierMetrics
+from kafkawire.http.tls_metrics import TlsMetrics
 from kafkawire.http.topic_routes import topic_routes
 from kafkawire.http.transaction_metrics import TransactionMetrics
 from kafkawire.requests.topic_lookup import high_watermark
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kafkawire.http.app import App
     from kafkawire.http.metadata_metrics import WatchedStore
     from kafkawire.http.tier_metrics import WatchedTier
+    from kafkawire.http.tls_metrics import WatchedTls
     from kafkawire.requests.context import Authorizer
     from kafkawire.requests.metrics import RequestMetrics
     from kafkawire.requests.throttles import Throttles
@@ -59,6 +61,7 @@ class BrokerParts(NamedTuple):
     not_served: Callable[[], Mapping[TopicIdPartition, str]]
     metadata: WatchedStore
     reads: WaitingReads
+    tls: WatchedTls
 
 
 def assemble_app(parts: BrokerParts, is_live: Callable[[], bool]) -> App:
@@ -75,11 +78,13 @@ def assemble_app(parts: BrokerParts, is_live: Callable[[], bool]) -> App:
     tier = TierMetrics(parts.tier)
     coordinator = parts.coordinator
     metadata = MetadataMetrics(parts.metadata, coordinator.metadata_failures, lambda: coordinator.publication_lag)
+    tls = TlsMetrics(parts.tls, lambda: parts.stats.handshakes, parts.now_ms)
     ailments = {
         "failures of the metadata": metadata.ailments,
         "replicas that are not open": lambda: _not_open(parts.not_served()),
         "transactions that hang": transactions.ailments,
         "partitions in the remote tier": tier.ailments,
+        "certificates of listeners": tls.ailments,
     }
     health = Health(is_live, image, store, store.statistics, broker_id, ailments, lambda: coordinator.has_session)
     location = location_for_readers(config)
@@ -92,7 +97,7 @@ def assemble_app(parts: BrokerParts, is_live: Callable[[], bool]) -> App:
     replication = ReplicationMetrics(store, parts.reads, parts.metrics.replication, parts.throttles, image, broker_id)
     controller = ControllerMetrics(parts.coordinator.counters, image)
     portions = [logs.portions, groups.portions, transactions.portions, replication.portions, tier.portions]
-    everything = [*portions, controller.portions, metadata.portions]
+    everything = [*portions, controller.portions, metadata.portions, tls.portions]
     return build_app([*health.routes(), *topics], collector, everything, AllowedHosts(host, config.http_allowed_hosts))
 
 

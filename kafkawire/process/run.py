@@ -1,7 +1,8 @@
 """A broker as a process: handles signals, prints the ready line.
 
 SIGTERM and SIGINT stop the broker in order, from its first moment on. A second signal, or a stop that takes longer than
-`STOP_MAX_S`, for example on a disk that does not answer, exits at once (RULES L7).
+`STOP_MAX_S`, for example on a disk that does not answer, exits at once (RULES L7). SIGHUP loads changed
+certificates.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import resource
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import click
 import structlog
@@ -84,7 +86,7 @@ async def _main(config: Config, guard: threading.Timer) -> None:
             nursery.start_soon(stop_on_signals, stop, signals, os._exit)
             nursery.start_soon(exit_when_overdue, stop, os._exit)
             try:
-                await run_broker(config, deps, _is_ready, stop)
+                await run_broker(config, deps, partial(_is_ready, nursery), stop)
             except (StartError, BrokerFailed) as error:
                 failure = error
             nursery.cancel_scope.cancel()
@@ -94,7 +96,9 @@ async def _main(config: Config, guard: threading.Timer) -> None:
         raise failure
 
 
-def _is_ready(broker: Broker) -> None:
+def _is_ready(nursery: trio.Nursery, broker: Broker) -> None:
+    if broker.tls.listeners:  # otherwise SIGHUP ends the process, as when its terminal closes
+        nursery.start_soon(reload_on_hangups, broker.tls.reload_soon)
     spare_collector()
     click.echo(ready_line(broker))
 
@@ -111,6 +115,13 @@ async def stop_on_signals(stop: trio.Event, signals: AsyncIterator[int], leave: 
     stop.set()
     await anext(signals)
     leave(EXIT_AT_ONCE)
+
+
+async def reload_on_hangups(reload_soon: Callable[[], None]) -> None:
+    """Load changed certificates at each SIGHUP."""
+    with trio.open_signal_receiver(signal.SIGHUP) as hangups:
+        async for _ in hangups:
+            reload_soon()
 
 
 async def exit_when_overdue(stop: trio.Event, leave: Callable[[int], object]) -> None:

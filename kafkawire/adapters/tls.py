@@ -1,0 +1,144 @@
+"""TLS of the listeners, from the broker's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from kafkawire.config.security.listener_keys import ListenerValues
+from kafkawire.config.security.ssl_keys import TLS_VERSIONS
+from kafkawire.config.values import ConfigError
+from kafkawire.security.tls.mapping_rules import MappingRules
+from kafkawire.security.tls.settings import (
+    ClientAuth,
+    KeyStoreSettings,
+    StoreType,
+    TlsRefused,
+    TlsSettings,
+    TrustStoreSettings,
+)
+
+if TYPE_CHECKING:
+    from kafkawire.config.broker_config import Config
+    from kafkawire.requests.context import Elsewhere
+    from kafkawire.security.tls.listener_tls import ListenerTls
+
+_SSL: Final = "SSL"
+
+_log = structlog.get_logger(__name__)
+
+
+def open_tls(config: Config, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Mapping[str, ListenerTls]:
+    """TLS of the listeners that speak it, by listener name. Reads files. Raises ConfigError with a listener's key, and
+    TlsRefused."""
+    names = [one.name for one in config.listeners if config.protocol_of(one.name) == _SSL]
+    return {name: _open(name, tls_settings(ListenerValues(config.given, name)), now) for name in names}
+
+
+def _open(name: str, settings: TlsSettings, now: Callable[[], datetime]) -> ListenerTls:
+    from kafkawire.security.tls.listener_tls import ListenerTls  # loads a library that TLS alone needs
+
+    try:
+        return ListenerTls(settings, now)
+    except TlsRefused as error:
+        raise TlsRefused(f"listener {name}: {error}") from None
+
+
+def tls_settings(values: ListenerValues) -> TlsSettings:
+    """The settings of one listener. Raises ConfigError."""
+    return TlsSettings(
+        key_store=KeyStoreSettings(
+            type=StoreType(values["ssl.keystore.type"]),
+            location=values["ssl.keystore.location"],
+            password=values["ssl.keystore.password"],
+            key_password=values["ssl.key.password"],
+            key=values["ssl.keystore.key"],
+            certificate_chain=values["ssl.keystore.certificate.chain"],
+        ),
+        trust_store=TrustStoreSettings(
+            type=StoreType(values["ssl.truststore.type"]),
+            location=values["ssl.truststore.location"],
+            password=values["ssl.truststore.password"],
+            certificates=values["ssl.truststore.certificates"],
+        ),
+        protocols=_protocols(values),
+        cipher_suites=values["ssl.cipher.suites"],
+        client_auth=ClientAuth(values["ssl.client.auth"]),
+        mapping_rules=_rules(values),
+        allows_dn_changes=values["ssl.allow.dn.changes"],
+        allows_san_changes=values["ssl.allow.san.changes"],
+    )
+
+
+def _protocols(values: ListenerValues) -> frozenset[str]:
+    """The versions of TLS that are enabled, up to the newest one."""
+    key, newest = "ssl.enabled.protocols", values["ssl.protocol"]
+    enabled = values[key] or TLS_VERSIONS
+    for one in enabled:
+        if one not in TLS_VERSIONS:
+            name = values.name_of(key)
+            raise ConfigError(f"{name}: {one} is not one of {', '.join(TLS_VERSIONS)}", name)
+    found = frozenset(one for one in enabled if newest not in TLS_VERSIONS or one <= newest)
+    if not found:
+        name = values.name_of("ssl.protocol")
+        raise ConfigError(f"{name}={newest}: no version of {key} is as old", name)
+    return found
+
+
+def _rules(values: ListenerValues) -> MappingRules:
+    key = "ssl.principal.mapping.rules"
+    try:
+        return MappingRules(values[key])
+    except ValueError as error:
+        name = values.name_of(key)
+        raise ConfigError(f"{name}: {error}", name) from None
+
+
+class TlsListeners:
+    """TLS of all listeners of a broker. `crypto` runs a job in the crypto thread."""
+
+    def __init__(self, listeners: Mapping[str, ListenerTls], crypto: Elsewhere, interval_ms: int) -> None:
+        self.listeners = listeners
+        self.reloads_failed = 0
+        self.problems: dict[str, str] = {}  # of the last reload, by listener name
+        self._crypto = crypto
+        self._interval_s = interval_ms / 1000
+        self._asked = trio.Event()
+
+    @property
+    def expiries(self) -> Mapping[str, float]:
+        """Ends of the certificates by listener name, in seconds since 1970."""
+        return {name: tls.current.expires_s for name, tls in self.listeners.items()}
+
+    def reload_soon(self) -> None:
+        """Look for changed files now, not at the end of the interval."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Load changed files until cancelled. A listener whose files cannot be used keeps its certificate."""
+        while True:
+            with trio.move_on_after(self._interval_s):
+                await self._asked.wait()
+            self._asked = trio.Event()
+            for name, tls in self.listeners.items():
+                await self._reload(name, tls)
+
+    async def _reload(self, name: str, tls: ListenerTls) -> None:
+        try:
+            is_new = await self._crypto(tls.reload)
+        except TlsRefused as error:
+            self.reloads_failed += 1
+            self.problems[name] = str(error)
+            _log.error("certificate not reloaded", listener=name, reason=str(error))
+        else:
+            if is_new:
+                self.problems.pop(name, None)
+                _log.info("certificate reloaded", listener=name, expires=_date(tls.current.expires_s))
+
+
+def _date(moment_s: float) -> str:
+    return datetime.fromtimestamp(moment_s, UTC).isoformat()
