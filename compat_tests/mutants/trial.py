@@ -25,9 +25,7 @@ PATCHES = Path(__file__).parent / "patches"
 CAUGHT_WITHIN_S = 600
 JOBS = str(os.cpu_count() or 1)
 CAUGHT_BY = re.compile(r"^Caught-by: (.+)$", re.MULTILINE)
-CASE = re.compile(
-    r"^Case: (\S+)\n", re.MULTILINE
-)  # the function that caught it last, which runs first
+CASE = re.compile(r"^Case: (\S+)\n", re.MULTILINE)  # the function that caught it last, which runs first
 # A patch with outdated names breaks the product in another way than intended: such an error is no verdict.
 ROTTEN = re.compile(r"\b(Attribute|Name|Type|Import|ModuleNotFound)Error\b")
 

@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient
 
 from compat_tests.clients.java.commands import TOOLS
 from compat_tests.harness.broker import free_port
-from compat_tests.harness.kafkawire_broker import Kafkawire
-from compat_tests.harness.tools import java_tool, kcat
+from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
+from compat_tests.harness.tools import java_tool, kcat, run
 from testkit.certificates import Authority, past
 
 if TYPE_CHECKING:
@@ -168,6 +168,16 @@ def java(secured: Secured, topic: str) -> list[bytes]:
     return java_tool(f"{TOOLS}.consumer.ConsoleConsumer", *common, *count).encode().splitlines()
 
 
+def commands(secured: Secured, topic: str) -> list[bytes]:
+    """The command line of kafkawire."""
+    config = str(secured.java_config(shows_certificate=True))
+    options = ["-b", secured.bootstrap, "--command-config", config]
+    lines = b"\n".join(RECORDS).decode() + "\n"
+    run([str(KAFKAWIRE), "topics", "create", topic, *options])
+    run([str(KAFKAWIRE), "produce", topic, *options], stdin=lines)
+    return run([str(KAFKAWIRE), "consume", topic, *options, "--from-beginning", "-e"]).encode().splitlines()
+
+
 def with_kcat(secured: Secured, topic: str) -> list[bytes]:
     settings = secured.librdkafka(shows_certificate=True)
     options = [part for key, value in settings.items() for part in ("-X", f"{key}={value}")]
@@ -176,7 +186,7 @@ def with_kcat(secured: Secured, topic: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "client", [librdkafka, kafka_python, with_aiokafka, java, with_kcat], ids=lambda one: one.__name__
+    "client", [librdkafka, kafka_python, with_aiokafka, java, with_kcat, commands], ids=lambda one: one.__name__
 )
 def test_records_both_ways(secured: Secured, client: Callable[[Secured, str], list[bytes]]) -> None:
     assert client(secured, f"of-{client.__name__}") == RECORDS

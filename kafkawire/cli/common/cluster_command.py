@@ -12,13 +12,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from kafkawire.client.cluster import Cluster
     from kafkawire.client.connection import Connect
+
+T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 30.0
@@ -37,10 +40,35 @@ class Report:
 
 Work = Callable[["Cluster"], Awaitable[Report]]
 
-bootstrap_option: Final = click.option(
+
+def _take_command_config(context: click.Context, _: click.Parameter, file: Path | None) -> None:
+    """Have the command connect as the file says."""
+    if file is None:
+        return
+    from kafkawire.client.errors import ClientError
+    from kafkawire.client.security import configured_connect
+
+    try:
+        context.obj, ignored = configured_connect(file)
+    except ClientError as error:
+        raise click.ClickException(printable(str(error))) from None
+    for key in ignored:
+        click.echo(printable(f"{file}: {key} has no effect"), err=True)
+
+
+_bootstrap_option: Final = click.option(
     "-b", "--bootstrap-server", default=DEFAULT_BOOTSTRAP, show_default=True, metavar="HOST:PORT[,...]",
     help="Bootstrap brokers.",
 )  # fmt: skip
+_command_config_option: Final = click.option(
+    "--command-config", type=click.Path(path_type=Path), metavar="FILE", expose_value=False,
+    callback=_take_command_config, help="Properties file with the security settings of the connection.",
+)  # fmt: skip
+
+
+def bootstrap_option(function: Callable[..., T]) -> Callable[..., T]:
+    """The options of a command that connects to a cluster."""
+    return _bootstrap_option(_command_config_option(function))
 
 
 class Seconds(click.FloatRange):

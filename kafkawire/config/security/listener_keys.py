@@ -35,11 +35,12 @@ def key_of(name: str, listeners: Collection[str]) -> Key:
 
 
 class ListenerValues:
-    """Values of the keys of one listener. `given` are the properties of the broker, which are valid."""
+    """Values of the keys of one listener. `given` are the properties of the broker, which are valid. Without a
+    `listener` they are a client's."""
 
-    def __init__(self, given: Mapping[str, str], listener: str) -> None:
+    def __init__(self, given: Mapping[str, str], listener: str | None) -> None:
         self._given = given
-        self._prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        self._prefix = "" if listener is None else f"{LISTENER_PREFIX}{listener.lower()}."
 
     def name_of(self, key: str) -> str:
         """The name under which the value was given, for messages."""

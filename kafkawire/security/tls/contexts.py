@@ -38,6 +38,7 @@ def server_tls(settings: TlsSettings, now: datetime | None = None) -> LoadedTls:
     """Load the stores of a listener, and make a context of them. Raises TlsRefused."""
     store = load_key_store(settings.key_store, now)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = 0  # of TLS 1.3, for which OpenSSL would keep sessions; those of TLS 1.2 are at the clients
     _restrict(context, settings)
     _load_key(context, store)
     if settings.client_auth is not ClientAuth.NONE:
@@ -52,6 +53,20 @@ def server_tls(settings: TlsSettings, now: datetime | None = None) -> LoadedTls:
     )
 
 
+def client_context(settings: TlsSettings, *, checks_host: bool) -> ssl.SSLContext:
+    """The context of a client. Without a trust store it trusts the authorities of the system. Raises TlsRefused."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = checks_host
+    _restrict(context, settings)
+    if settings.trust_store.is_set:
+        trust(context, load_trust_store(settings.trust_store))
+    else:
+        context.load_default_certs()
+    if settings.key_store.is_set:
+        _load_key(context, load_key_store(settings.key_store))
+    return context
+
+
 def trust(context: ssl.SSLContext, certificates: Sequence[x509.Certificate]) -> None:
     """Trust certificates, and all that they sign. As in Java, an intermediate one may be trusted by itself."""
     context.load_verify_locations(cadata=b"".join(one.public_bytes(Encoding.DER) for one in certificates))
@@ -59,10 +74,8 @@ def trust(context: ssl.SSLContext, certificates: Sequence[x509.Certificate]) -> 
 
 
 def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Set protocols and suites. Without tickets of TLS 1.3, OpenSSL keeps no session; those of TLS 1.2 stay with the
-    clients."""
+    """Set protocols and suites."""
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.num_tickets = 0
     protocols = settings.protocols
     if settings.cipher_suites:
         names, protocols = chosen(settings.cipher_suites, protocols)

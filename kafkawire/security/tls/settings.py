@@ -48,6 +48,10 @@ class KeyStoreSettings:
     key: str | None = field(default=None, repr=False)
     certificate_chain: str | None = field(default=None, repr=False)
 
+    @property
+    def is_set(self) -> bool:
+        return self.location is not None or self.key is not None
+
 
 @dataclass(frozen=True, slots=True)
 class TrustStoreSettings:
