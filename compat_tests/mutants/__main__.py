@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from compat_tests.mutants.trial import TrialResult, apply_mutant, mutants, record_case, try_mutant
@@ -39,6 +40,16 @@ def report(result: TrialResult) -> None:
     print(f"  {COMMAND} {mutant} --plant /tmp/{mutant} && cd /tmp/{mutant} && PYTHONPATH=. {found.command}", flush=True)
 
 
+def tried(mutant: str, scratch: Path) -> TrialResult:
+    """The result of a mutant. A test that could not run has not caught it, and the others go on."""
+    started_s = time.monotonic()
+    try:
+        return try_mutant(mutant, scratch)
+    except RuntimeError as error:
+        print(f"{mutant}: {error}", flush=True)
+        return TrialResult(mutant, time.monotonic() - started_s)
+
+
 def main() -> int:
     asked = arguments()
     if asked.plant is not None:
@@ -49,7 +60,7 @@ def main() -> int:
     for mutant in asked.mutants or mutants():
         with tempfile.TemporaryDirectory() as scratch:
             apply_mutant(mutant, Path(scratch))
-            outcomes.append(try_mutant(mutant, Path(scratch)))
+            outcomes.append(tried(mutant, Path(scratch)))
         report(outcomes[-1])
         if asked.record:
             record_case(outcomes[-1])
