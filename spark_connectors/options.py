@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from spark_connectors.tls_options import TlsRefused, tls_of
 from spark_connectors.wire import Address, Settings
 
 KAFKA_PREFIX: Final = "kafka."
@@ -110,7 +111,7 @@ class Options:
         if name.startswith(KAFKA_PREFIX) and setting in _REFUSED:
             return f"cannot be obeyed: {_REFUSED[setting]}"
         if name.startswith(KAFKA_PREFIX) and _SECURITY.match(setting):
-            return "cannot be obeyed: only PLAINTEXT without authentication is spoken, yet"
+            return "cannot be obeyed: there is TLS with PEM files, and no authentication but by certificates, yet"
         near = difflib.get_close_matches(name, self._names, 1)
         return f"is not known, so nothing would obey it{f'; is {self._names[near[0]]} meant?' if near else ''}"
 
@@ -142,11 +143,10 @@ def settings_of(
     """Client settings for requests to brokers. `patience` names the setting of the overall timeout; settings in
     `harmless` are accepted and ignored. Raises OptionRefused.
     """
-    protocol = options.text(f"{KAFKA_PREFIX}security.protocol")
-    if protocol is not None and protocol.upper() != "PLAINTEXT":
-        raise OptionRefused(
-            f"option {KAFKA_PREFIX}security.protocol cannot be {protocol}: only PLAINTEXT is spoken, yet"
-        )
+    try:
+        tls = tls_of(options)
+    except TlsRefused as error:
+        raise OptionRefused(str(error)) from None
     options.accept([f"{KAFKA_PREFIX}{name}" for name in harmless])
     default = Settings()
     seconds = {
@@ -161,7 +161,7 @@ def settings_of(
         for field, name in seconds.items()
     }
     client_id = options.text(f"{KAFKA_PREFIX}client.id") or default.client_id
-    return replace(default, client_id=client_id, **values)
+    return replace(default, client_id=client_id, tls=tls, **values)
 
 
 def milliseconds_as_s(text: str) -> float:

@@ -20,7 +20,7 @@ class LineLimits:
         self._unlogged = 0
 
     def admit(self, cause: Hashable, now_s: float) -> int | None:
-        """As `LineLimit.admit`, for an event of this cause."""
+        """The number of events since the last line; None: no line for this event. See `LineLimit.admit`."""
         if now_s - self._minute_start_s >= MINUTE_S:
             self._minute_start_s = now_s
             self._of_cause.clear()

@@ -50,9 +50,9 @@ def test_unknown_option_is_refused_with_a_suggestion() -> None:
         ("kafka.interceptor.classes", "Java"),
         ("kafka.key.deserializer", "keys are bytes"),
         ("kafka.value.deserializer", "values are bytes"),
-        ("kafka.sasl.jaas.config", "only PLAINTEXT"),
-        ("kafka.ssl.truststore.location", "only PLAINTEXT"),
-        ("kafka.security.providers", "only PLAINTEXT"),
+        ("kafka.sasl.jaas.config", "no authentication but by certificates"),
+        ("kafka.ssl.truststore.password", "TLS with PEM files"),
+        ("kafka.security.providers", "TLS with PEM files"),
     ],
 )
 def test_settings_of_clients_that_cannot_be_obeyed(name: str, why: str) -> None:

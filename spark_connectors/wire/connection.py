@@ -15,7 +15,8 @@ from spark_connectors.wire.clock import Clock
 from spark_connectors.wire.errors import ConnectionLost, MalformedReply, ReplyTooLarge, Unsupported, WireError
 from spark_connectors.wire.layout import Reader
 from spark_connectors.wire.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from spark_connectors.wire.transport import Address, Connect, Stream, is_without_listener
+from spark_connectors.wire.tls import TlsSettings, secured
+from spark_connectors.wire.transport import Address, Connect, Stream, is_lasting
 
 CLIENT_NAME: Final = "kafkawire-spark"
 CLIENT_VERSION: Final = "1"
@@ -35,6 +36,7 @@ class Settings:
     retry_first_s: float = 0.1
     retry_max_s: float = 1.0
     reply_max_bytes: int = 256 << 20
+    tls: TlsSettings | None = None  # None: the connection is not encrypted
 
 
 class Connection:
@@ -59,8 +61,10 @@ class Connection:
             if timeout_s <= 0:
                 raise TimeoutError
             stream = connect(address, timeout_s)
+            if settings.tls is not None:
+                stream = secured(stream, address.host, settings.tls)
         except OSError as error:
-            is_refused = is_without_listener(error)
+            is_refused = is_lasting(error)
             text = f"cannot connect to {address}: {_reason(error)}"
             raise ConnectionLost(text, was_sent=False, is_refused=is_refused) from error
         connection = cls(stream, address, settings, clock)
@@ -121,7 +125,8 @@ class Connection:
                 raise MalformedReply(f"{size_bytes} bytes announced")
             return self._receive(size_bytes, end_s)
         except OSError as error:
-            raise ConnectionLost(f"no answer of {self.address} to {name}: {_reason(error)}", was_sent) from error
+            text = f"no answer of {self.address} to {name}: {_reason(error)}"
+            raise ConnectionLost(text, was_sent, is_refused=is_lasting(error)) from error
 
     def _receive(self, size_bytes: int, end_s: float) -> bytearray:
         buffer = bytearray(min(size_bytes, self._buffer_bytes))

@@ -16,8 +16,8 @@ class WireError(Exception):
 class ConnectionLost(WireError):
     """The broker cannot be reached, closed the connection, or does not answer.
 
-    `was_sent` tells whether the broker may have received and executed the request; `is_refused`, whether no process
-    listens at the address, or its host does not exist.
+    `was_sent` tells whether the broker may have received and executed the request; `is_refused`, whether another
+    attempt will fail too: no process listens at the address, its host does not exist, or TLS has failed.
     """
 
     def __init__(self, text: str, was_sent: bool, is_refused: bool = False) -> None:

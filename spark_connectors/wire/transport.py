@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from typing import NamedTuple, Protocol
 
 
@@ -44,6 +45,6 @@ def connect_tcp(address: Address, timeout_s: float) -> socket.socket:
     return stream
 
 
-def is_without_listener(error: OSError) -> bool:
-    """Whether the host answered that no process listens at the port, or the host is not known."""
-    return isinstance(error, (ConnectionRefusedError, socket.gaierror))
+def is_lasting(error: OSError) -> bool:
+    """Whether the error will come again: no process listens at the port, the host is not known, or TLS has failed."""
+    return isinstance(error, (ConnectionRefusedError, socket.gaierror, ssl.SSLError))

@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from compat_tests.clients.java.commands import TOOLS
-from compat_tests.harness.broker import free_port
-from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
+from compat_tests.harness.kafkawire_broker import KAFKAWIRE
+from compat_tests.harness.secured import HOST, Secured
 from compat_tests.harness.tools import java_tool, kcat, run
 from testkit.certificates import Authority, past
 
@@ -26,60 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-HOST = "localhost"
 RECORDS = [f"record {number}".encode() for number in range(2000)]
 WITHIN_S = 30.0
-
-
-class Secured:
-    """A broker with a PLAINTEXT and an SSL listener, and the files of its authority."""
-
-    def __init__(self, directory: Path, client_auth: str = "none") -> None:
-        self.authority = Authority(directory)
-        self.ca = self.authority.trust_file()
-        self.client = self.authority.issue("client@example.org", common_name="client")
-        self.client_key = self.authority.write("client.key", self.client.private_key_pem.bytes())
-        chain = b"".join(one.bytes() for one in self.client.cert_chain_pems)
-        self.client_chain = self.authority.write("client.crt", chain)
-        self.client_store = self.authority.key_file(self.client, "client.pem")
-        self.port = free_port()
-        self.broker = Kafkawire(directory / "broker", {})
-        self.broker.overrides = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.broker.port},SSL://127.0.0.1:{self.port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.broker.port},SSL://{HOST}:{self.port}",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self.authority.key_file(self.authority.issue(HOST, "127.0.0.1"))),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.ca),
-            "ssl.client.auth": client_auth,
-        }
-
-    @property
-    def bootstrap(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    def librdkafka(self, *, shows_certificate: bool = False) -> dict[str, Any]:
-        found = {
-            "bootstrap.servers": self.bootstrap,
-            "security.protocol": "SSL",
-            "ssl.ca.location": str(self.ca),
-            "broker.address.family": "v4",
-        }
-        if shows_certificate:
-            found["ssl.key.location"] = str(self.client_key)
-            found["ssl.certificate.location"] = str(self.client_chain)
-        return found
-
-    def context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(self.ca))
-        context.load_cert_chain(self.client_chain, self.client_key)
-        return context
-
-    def java_config(self, *, shows_certificate: bool = False) -> Path:
-        lines = ["security.protocol=SSL", "ssl.truststore.type=PEM", f"ssl.truststore.location={self.ca}"]
-        if shows_certificate:
-            lines += ["ssl.keystore.type=PEM", f"ssl.keystore.location={self.client_store}"]
-        return self.authority.write("client.properties", "\n".join(lines).encode())
 
 
 @pytest.fixture(scope="module")
