@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.mutants.trial import TESTS, apply_mutant, finders_of, mutants, run, try_mutant
 
-MUTANTS_COUNT = 278
+MUTANTS_COUNT = 283
 QUICK = ("ack-before-fsync", "query-record-read-before-fencing", "sequence-check-skipped", "torn-tail-kept")
 
 

@@ -106,6 +106,8 @@ NAMED_CASES = (
     "kafkawire/tests/test_rollback.py",
     "kafkawire/tests/test_saturation.py",
     "kafkawire/server/tests/test_muting.py",
+    "kafkawire/server/tests/test_tls.py",
+    "kafkawire/security/tls/tests/test_listener_tls.py",
     "kafkawire/tests/test_slow_log_dirs.py",
     "kafkawire/security/tests/test_accepted_links.py",
     "kafkawire/tests/test_closed_replicas.py",
