@@ -89,7 +89,7 @@ def _listeners(config: Config) -> Iterator[Finding]:
                 "it is at every address, and each client is told the one it came by",
                 "set advertised.listeners if clients reach it through another address, such as a container's host",
             )  # fmt: skip
-    if config.http_listener is not None and not _is_loopback(config.http_listener[0]):
+    if config.http_listener is not None and not is_loopback(config.http_listener[0]):
         yield Finding(
             Severity.WARNING, "http.listeners",
             "every client that reaches it can read every topic: it has no security yet",
@@ -97,7 +97,8 @@ def _listeners(config: Config) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only clients of this machine reach a listener at that address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -49,6 +49,7 @@ def command(
     from kafkawire.config.properties import gather
     from kafkawire.process import log_output, machine_facts
     from kafkawire.process.doctor import Finding, Severity, examine
+    from kafkawire.process.tls_findings import examine_tls
 
     log_output.configure()
     findings: list[Finding] = []
@@ -61,6 +62,7 @@ def command(
         findings += [Finding(Severity.NOTE, "configuration", warning) for warning in warnings]
         dirs = [machine_facts.log_dir(path) for path in config.log_dirs]
         findings += examine(config, machine_facts.machine(), dirs)
+        findings += examine_tls(config)
         findings += trio.run(_of_zookeeper, config, dirs)
         findings += trio.run(_of_tier, config)
         if scan or accept_loss:
