@@ -37,13 +37,14 @@ _FILE_SLICE: Final = memoryview(bytearray(256 * 1024))  # bytes of a file on the
 class TlsTransport:
     """A connection that speaks TLS. Errors of TLS are ssl.SSLError, which is an OSError."""
 
-    __slots__ = ("_decrypted", "_encrypted", "_tls", "_transport", "_unsent", "holds_received")
+    __slots__ = ("_decrypted", "_encrypted", "_has_ended", "_tls", "_transport", "_unsent", "holds_received")
 
     def __init__(self, transport: Transport, context: ssl.SSLContext) -> None:
         self._transport = transport
         self._encrypted, self._decrypted = ssl.MemoryBIO(), ssl.MemoryBIO()  # from the peer, to the peer
         self._tls = context.wrap_bio(self._encrypted, self._decrypted, server_side=True)
         self._unsent: memoryview = memoryview(b"")
+        self._has_ended = False  # the peer has said that nothing follows
         self.holds_received = False
 
     # The handshake
@@ -98,25 +99,26 @@ class TlsTransport:
         self._transport.watch(poller, watcher, events)
 
     def receive(self, buffer: memoryview) -> int | None:
-        received = 0
-        while received < len(buffer):
-            try:
-                size_bytes = self._read(buffer[received:])
-            except ssl.SSLWantReadError:
-                arrived = self._transport.receive(_RECEIVED)
-                if arrived:
-                    self._encrypted.write(_RECEIVED[:arrived])
-                    continue
+        """Decrypt what has arrived. An attempt to read a record that is not whole costs an exception, so there is none
+        without new bytes; and a receive that does not fill the shared buffer is the last one."""
+        received, may_have_more = 0, True
+        while received < len(buffer) and not self._has_ended:
+            if self._encrypted.pending or self._tls.pending():
+                try:
+                    size_bytes = self._read(buffer[received:])
+                except ssl.SSLWantReadError:
+                    continue  # the rest of a record is not there: it has left the buffer, and waits in OpenSSL
+                self._has_ended = not size_bytes
+                received += size_bytes
+                continue
+            arrived = self._transport.receive(_RECEIVED) if may_have_more else None
+            if not arrived:
                 self.holds_received = False
                 self._answer_peer()
                 return received or arrived
-            except ssl.SSLZeroReturnError:
-                size_bytes = 0
-            if not size_bytes:  # the peer says that nothing follows
-                self.holds_received = False
-                return received
-            received += size_bytes
-        self.holds_received = bool(self._tls.pending() or self._encrypted.pending)
+            self._encrypted.write(_RECEIVED[:arrived])
+            may_have_more = arrived == len(_RECEIVED)
+        self.holds_received = bool(received == len(buffer) and (self._encrypted.pending or self._tls.pending()))
         return received
 
     def send(self, segments: Sequence[Segment]) -> Sequence[Segment]:
@@ -142,7 +144,9 @@ class TlsTransport:
 
     def _read(self, buffer: memoryview) -> int:
         """Bytes of one record; 0: the peer says that nothing follows. Raises ssl.SSLWantReadError."""
-        return cast("int", self._tls.read(len(buffer), buffer))  # with a buffer, the number comes back
+        with suppress(ssl.SSLZeroReturnError):
+            return cast("int", self._tls.read(len(buffer), buffer))  # with a buffer, the number comes back
+        return 0
 
     def _encrypt(self, segments: list[Segment], room_bytes: int) -> tuple[list[Segment], int]:
         """Encrypt segments from the front. Returns the others, and the room that is left."""
