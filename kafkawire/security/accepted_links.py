@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage
     from kafkawire.wire.connection_info import ConnectionInfo
 
-PRINCIPAL_OF_BROKERS: Final = "User:broker-"  # followed by the broker id
+PRINCIPAL_OF_BROKERS: Final = "Broker:"  # followed by the broker id; no login of a client gives this type
 
 
 class SaslRefused(Exception):

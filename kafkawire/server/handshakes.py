@@ -1,8 +1,8 @@
 """TLS handshakes of new connections: steps in the crypto thread, in turns of addresses, within limits.
 
-Why it exists: a step of a handshake costs a third of a millisecond and more, and every peer may ask for one. So steps run
-in a thread of their own, one after the other. Addresses take turns: a peer with a thousand connections delays its own.
-A connection that waits for its turn is not read, so it holds no bytes.
+Why it exists: a step of a handshake costs a third of a millisecond and more, and every peer may ask for one. So steps
+run in a thread of their own, one after the other. Addresses take turns: a peer with a thousand connections delays its
+own. A connection that waits for its turn is not read, so it holds no bytes.
 
 Each listener has slots for connections that have not finished. If more than half of them are taken, a handshake has
 less time. One address gets a quarter of them. If all are taken, the listener does not accept.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsReq
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from kafkawire.requests.context import RequestContext, allow_all
 from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX, Dispatcher
 from kafkawire.security.accepted_links import AcceptedLinks, Receiver
 from kafkawire.security.link_claim import LinkClaim, LinkNumber
@@ -99,7 +101,7 @@ async def test_an_authenticated_broker_acts_for_the_cluster() -> None:
     async with open_broker() as real:
         broker = connected(real)
         assert (await prove(broker)).error_code == NONE
-        assert broker.connection.principal == "User:broker-2"
+        assert broker.connection.principal == "Broker:2"
         await broker.ask(MARKERS, 2)
         assert broker.markers.written == [WRITTEN]
 
@@ -204,11 +206,23 @@ async def test_the_fast_path_checks_the_principal_and_refuses_an_older_peer_conn
         await older.ask(beat, 4)
         await prove(older, 1)
         await older.ask(beat, 4)
-        assert asked.principals == ["User:ANONYMOUS", "User:broker-2"]
+        assert asked.principals == ["User:ANONYMOUS", "Broker:2"]
         await prove(newer, 2)
         with pytest.raises(ProtocolViolation):
             await older.ask(beat, 4)
         assert len(real.groups.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("principal", "is_one"),
+    [("Broker:2", True), ("User:broker-2", False), ("User:Broker:2", False), ("User:2", False), ("Broker:3", False)],
+)
+def test_user_named_broker_2(principal: str, is_one: bool) -> None:
+    """A certificate may have any name; it does not make the client a broker."""
+    authorizer: Any = SimpleNamespace(authorizer=allow_all)
+    context = RequestContext(authorizer, ConnectionInfo(LISTENER, "h", "h"), 1, 12, 0, None, (), 0.0, principal)
+    assert context.is_broker(2) is is_one
+    assert context.is_of_any_broker is principal.startswith("Broker:")
 
 
 # Over a real connection

@@ -73,7 +73,7 @@ def claim(broker_epoch: int = 5, counter: int = 1, *, sender: int = SENDER, purp
 
 def test_a_broker_that_knows_the_secret_is_let_in_by_its_name() -> None:
     connection = World().open(claim())
-    assert (connection.principal, connection.is_peer, connection.ends_because) == ("User:broker-2", True, None)
+    assert (connection.principal, connection.is_peer, connection.ends_because) == ("Broker:2", True, None)
 
 
 def test_client_without_the_secret_is_not_authenticated() -> None:
