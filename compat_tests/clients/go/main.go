@@ -29,7 +29,7 @@ func main() {
 }
 
 func exercise(ctx context.Context, brokers []string, topic string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(topic))
+	client, err := kgo.NewClient(append(security(), kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(topic))...)
 	if err != nil {
 		return err
 	}
@@ -57,9 +57,9 @@ func exercise(ctx context.Context, brokers []string, topic string) error {
 
 // The producer is idempotent, franz-go's default.
 func produce(ctx context.Context, brokers []string, topic string, codec kgo.CompressionCodec) error {
-	client, err := kgo.NewClient(
+	client, err := kgo.NewClient(append(security(),
 		kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(codec),
-	)
+	)...)
 	if err != nil {
 		return err
 	}
@@ -77,10 +77,10 @@ func produce(ctx context.Context, brokers []string, topic string, codec kgo.Comp
 
 // Reads as the only member of a group, and commits.
 func consume(ctx context.Context, brokers []string, topic string, expected int) error {
-	client, err := kgo.NewClient(
+	client, err := kgo.NewClient(append(security(),
 		kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic), kgo.ConsumerGroup(group(topic)),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(),
-	)
+	)...)
 	if err != nil {
 		return err
 	}

@@ -3,13 +3,17 @@
 "use strict";
 
 const assert = require("node:assert");
+const fs = require("node:fs");
 const { CompressionTypes, Kafka, logLevel } = require("kafkajs");
 
 const PARTITIONS = 3;
 const COUNT = 1000;
-const [brokers, topic] = process.argv.slice(2);
+const [brokers, topic, ...files] = process.argv.slice(2);
 const group = `readers of ${topic}`;
-const kafka = new Kafka({ clientId: "exercise", brokers: brokers.split(","), logLevel: logLevel.ERROR });
+// With TLS, if the command line names files: those of the authority, of the client's certificate and its key.
+const [ca, cert, key] = files.map((file) => fs.readFileSync(file));
+const ssl = files.length ? { ca: [ca], cert, key } : false;
+const kafka = new Kafka({ clientId: "exercise", brokers: brokers.split(","), logLevel: logLevel.ERROR, ssl });
 
 async function produce(compression, idempotent) {
   const producer = kafka.producer({ idempotent });

@@ -63,6 +63,7 @@ func configuration() *sarama.Config {
 	config := sarama.NewConfig()
 	config.Version = sarama.V2_1_0_0 // the first one with zstd
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	secure(config)
 	return config
 }
 

@@ -18,8 +18,11 @@ from confluent_kafka.admin import AdminClient
 
 from compat_tests.clients.java.commands import TOOLS
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE
+from compat_tests.harness.requirements import need_command
 from compat_tests.harness.secured import HOST, Secured
+from compat_tests.harness.sources import built, kafkajs_program
 from compat_tests.harness.tools import java_tool, kcat, run
+from compat_tests.harness.versions import client as client_of
 from testkit.certificates import Authority, past
 
 if TYPE_CHECKING:
@@ -138,6 +141,28 @@ def with_kcat(secured: Secured, topic: str) -> list[bytes]:
 )
 def test_records_both_ways(secured: Secured, client: Callable[[Secured, str], list[bytes]]) -> None:
     assert client(secured, f"of-{client.__name__}") == RECORDS
+
+
+def franz_go() -> list[str]:
+    go = need_command("go", "install Go 1.23.8 or newer")
+    return [str(built("go", client_of("franz-go"), "newest", [go, "build", "-o", "exercise", "."]) / "exercise")]
+
+
+def sarama() -> list[str]:
+    go = need_command("go", "install Go 1.23.8 or newer")
+    return [str(built("sarama", client_of("sarama"), "newest", [go, "build", "-o", "exercise", "."]) / "exercise")]
+
+
+def kafkajs() -> list[str]:
+    return kafkajs_program("exercise.js", "newest")
+
+
+@pytest.mark.parametrize("client", [franz_go, sarama, kafkajs], ids=lambda one: one.__name__)
+def test_exercises_in_other_languages(secured: Secured, client: Callable[[], list[str]]) -> None:
+    """The exercise of the client, over TLS and with a certificate."""
+    files = [str(one) for one in (secured.ca, secured.client_chain, secured.client_key)]
+    command = [*client(), secured.bootstrap, f"exercise-of-{client.__name__}", *files]
+    assert run(command, timeout_s=120) == "done\n"
 
 
 def test_large_records_from_a_file(anonymous: Secured) -> None:
