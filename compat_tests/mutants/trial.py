@@ -42,6 +42,7 @@ class MutantTest:
 
 
 FAILED_CASE = r"^FAILED (?P<command>\S+)(?P<words>.*)"
+HANGS = re.compile(r"^\.*Timeout \(0:\d\d:\d\d\)!", re.MULTILINE)  # of pytest, which ends a test that takes minutes
 PYTEST = "python -m pytest "
 
 
@@ -227,7 +228,7 @@ def finders_of(mutant: str) -> list[MutantTest]:
 def record_case(result: TrialResult) -> None:
     """Write the case that has caught a mutant into its patch, if a single test function has."""
     finding, path = result.finding, patch_of(result.mutant)
-    if finding is None or not finding.command.startswith(PYTEST):
+    if finding is None or not finding.command.startswith(PYTEST) or "::" not in finding.command:
         return
     function = finding.command.removeprefix(PYTEST).partition("[")[0]
     patch = CASE.sub("", path.read_text(encoding="utf-8"))
@@ -286,6 +287,8 @@ def run(test: MutantTest, directory: Path, timeout_s: float) -> Finding | None:
     found = re.search(test.verdict, output, re.MULTILINE)
     if found is not None and ROTTEN.search(found["words"]):
         raise RuntimeError(f"the patch is rotten: {found['words']}")
+    if found is None and HANGS.search(output):
+        return Finding("a test hangs", f"python -m {' '.join(test.command)}")
     if found is None and process.returncode != 0 and not is_over:
         raise RuntimeError(f"{test.name} did not run:\n{output[-2000:]}")
     return None if found is None else Finding(found["words"], test.repeat.format(found["command"]))
