@@ -108,6 +108,18 @@ kafkawire reads all of them. It deletes the committed offsets of a topic when th
 kafkawire keeps such a stray log for `log.dir.stray.retention.ms` of running time and then deletes it. Kafka renames the
 log to `<topic>-<partition>.<id>-stray` and leaves it to the operator. After an accepted rollback of the metadata,
 kafkawire keeps stray logs too. DescribeLogDirs shows neither.
+
+### Keys of listeners
+
+A typing error must not open a listener. So kafkawire refuses to start if a key has the prefix of no listener, or is not
+a key of a listener. Kafka ignores both. A file with a private key that every user can read stops the start too.
+
+Passwords and private keys are set at the start only. AlterConfigs answers INVALID_REQUEST for them. Kafka keeps them in
+the metadata. A changed key store is loaded at an interval (`ssl.reload.interval.ms`); Kafka waits for AlterConfigs.
+
+Patterns of `ssl.principal.mapping.rules` have the syntax of RE2: look-around, back-references and possessive
+quantifiers stop the start. So does a replacement that names a missing group; Kafka fails when the rule is used. A
+certificate whose name is empty cannot connect.
 """
 
 
