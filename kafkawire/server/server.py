@@ -220,6 +220,7 @@ class _Server:
 
     async def _drain(self) -> None:
         self._hub.begin()
+        self._handshakes.close()
         for session in [*self._sessions]:
             session.drain()
         with trio.move_on_after(self._limits.shutdown_grace_ms / 1000):

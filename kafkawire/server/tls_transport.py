@@ -43,7 +43,7 @@ class TlsTransport:
         self._transport = transport
         self._encrypted, self._decrypted = ssl.MemoryBIO(), ssl.MemoryBIO()  # from the peer, to the peer
         self._tls = context.wrap_bio(self._encrypted, self._decrypted, server_side=True)
-        self._unsent: memoryview = memoryview(b"")
+        self._unsent = bytearray()  # one object for good: it is recognised in the rest that comes back
         self._has_ended = False  # the peer has said that nothing follows
         self.holds_received = False
 
@@ -188,9 +188,14 @@ class TlsTransport:
     def _push(self) -> None:
         """Send encrypted bytes as far as the peer has room, older ones first."""
         if self._unsent:
-            self._unsent = _joined(self._transport.send([self._unsent]))
+            del self._unsent[: self._sent(bytes(self._unsent))]
         if self._decrypted.pending and not self._unsent:
-            self._unsent = _joined(self._transport.send([self._decrypted.read()]))
+            data = self._decrypted.read()
+            self._unsent += memoryview(data)[self._sent(data) :]
+
+    def _sent(self, data: bytes) -> int:
+        """Send data as far as the peer has room. Returns the number of sent bytes."""
+        return len(data) - sum(map(len, self._transport.send([data])))
 
     def _answer_peer(self) -> None:
         """Send what TLS itself has to answer, such as a renewal of keys."""
@@ -213,8 +218,3 @@ def _pieces(file_range: FileRange) -> Iterator[bytes | memoryview]:
             raise FileTooShortError(f"file ends at {position}, range at {end}")
         yield _FILE_SLICE[:size_bytes]
         position += size_bytes
-
-
-def _joined(segments: Sequence[Segment]) -> memoryview:
-    """The rest that a transport returns for one segment in memory."""
-    return memoryview(b"".join(segments)) if segments else memoryview(b"")  # type: ignore[arg-type]

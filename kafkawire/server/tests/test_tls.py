@@ -426,6 +426,24 @@ async def test_failed_handshakes_are_logged_within_a_limit(authority: Authority)
         assert logged[-1]["unlogged"] == LOGGED_OF_A_CAUSE_MAX + 1
 
 
+async def test_no_session_begins_when_the_broker_stops(authority: Authority) -> None:
+    crypto = GatedCrypto()
+    async with serving(authority, crypto=crypto.run) as broker:
+        end, _, to_server = client_end(authority)
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+        raw = broker.tls.connect()
+        await raw.send_all(to_server.read())
+        await settle()
+        began_s = trio.current_time()
+        broker.stop.set()
+        await settle()
+        crypto.gate.set()
+        assert await has_closed(raw)
+        await settle()
+        assert trio.current_time() - began_s < 1
+
+
 async def test_addresses_take_turns(authority: Authority) -> None:
     crypto = GatedCrypto()
     order: list[str] = []
@@ -578,6 +596,20 @@ async def test_later_replies_come_behind_the_unsent_rest(authority: Authority) -
     ends.stream.room_bytes = 1 << 20
     assert not ends.transport.send([*rest, b"second"])
     assert await ends.received() == b"firstsecond"
+
+
+async def test_bytes_of_tls_itself_between_two_sends(authority: Authority) -> None:
+    """TLS has to answer the peer while the rest of a reply waits for room: the answer comes behind that rest."""
+    ends = await shaken(authority)
+    ends.stream.room_bytes = 10
+    rest = ends.transport.send([b"first" * 100])
+    ends.stream.room_bytes = 20
+    ends.transport._tls.write(b"answer")
+    ends.transport._answer_peer()  # as for a renewal of keys, which no client in Python asks for
+    assert rest
+    ends.stream.room_bytes = 1 << 20
+    assert not ends.transport.send([*rest, b"second"])
+    assert await ends.received() == b"first" * 100 + b"answersecond"
 
 
 @pytest.mark.parametrize("file", [EmptyFile(), Bytes(b"abc")])
