@@ -39,7 +39,7 @@ def tls_of(options: Options) -> TlsSettings | None:
             raise TlsRefused(f"option {_PREFIX}{min(given)} needs {_PROTOCOL}={_SSL}")
         return None
     if protocol.upper() != _SSL:
-        raise TlsRefused(f"option {_PROTOCOL} cannot be {protocol}: only {_PLAINTEXT} and {_SSL} are spoken, yet")
+        raise TlsRefused(f"option {_PROTOCOL} cannot be {protocol}: only {_PLAINTEXT} and {_SSL} are supported yet")
     for store in ("truststore", "keystore"):
         _check_store(store, given)
     return TlsSettings(
@@ -48,7 +48,7 @@ def tls_of(options: Options) -> TlsSettings | None:
         key_file=given.get("keystore.location"),
         key_pem=_key_of(given),
         key_password=given.get("key.password"),
-        checks_host=given.get("endpoint.identification.algorithm", "https").lower() == "https",
+        checks_host=_checks_host(given.get("endpoint.identification.algorithm", "https")),
         versions=_versions(given.get("enabled.protocols")),
     )
 
@@ -71,6 +71,12 @@ def _key_of(given: dict[str, str]) -> str | None:
     if (key is None) != (chain is None):
         raise TlsRefused(f"option {_PREFIX}keystore.key goes with {_PREFIX}keystore.certificate.chain")
     return None if key is None else f"{key}\n{chain}\n"
+
+
+def _checks_host(text: str) -> bool:
+    if text not in ("https", ""):
+        raise TlsRefused(f"option {_PREFIX}endpoint.identification.algorithm cannot be {text}: it is https, or empty")
+    return bool(text)
 
 
 def _versions(text: str | None) -> frozenset[str]:

@@ -76,8 +76,8 @@ class TlsListeners:
             self.problems[name] = str(error)
             _log.error("certificate not reloaded", listener=name, reason=str(error))
         else:
+            self.problems.pop(name, None)
             if is_new:
-                self.problems.pop(name, None)
                 _log.info("certificate reloaded", listener=name, expires=_date(tls.current.expires_s))
 
 

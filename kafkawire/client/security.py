@@ -44,8 +44,11 @@ def configured_connect(file: Path, connect: Connect = connect_tcp) -> Configured
     """Read a properties file, as `--command-config` of Kafka's tools. `connect`: makes the connection below TLS. Raises
     ClientError, which quotes no secret."""
     try:
-        given = {key: value for key, value, _ in parse(text_of(file), str(file))}
-        return ConfiguredConnect(_configured(given, connect), sorted(given.keys() - CLIENT_KEYS))
+        found = {key: value for key, value, _ in parse(text_of(file), str(file))}
+        given = {key: value for key, value in found.items() if key in CLIENT_KEYS}
+        configured = _configured(given, connect)
+        obeyed = {PROTOCOL} if configured is connect else given.keys()
+        return ConfiguredConnect(configured, sorted(found.keys() - obeyed))
     except (ConfigError, TlsRefused) as error:
         raise ClientError(str(error)) from None
 
@@ -62,22 +65,25 @@ def _configured(given: Mapping[str, str], connect: Connect) -> Connect:
 def _context(given: Mapping[str, str]) -> ssl.SSLContext:
     from kafkawire.security.tls.contexts import client_context  # loads a library that TLS alone needs
 
-    for name in given.keys() & (CLIENT_KEYS - {PROTOCOL}):
+    for name in given.keys() - {PROTOCOL}:
         read_value(SSL_KEYS[name], given[name])
     values = ListenerValues(given, None)
-    checks_host = values["ssl.endpoint.identification.algorithm"].lower() == "https"
-    return client_context(tls_settings(values), checks_host=checks_host)
+    return client_context(tls_settings(values), checks_host=bool(values["ssl.endpoint.identification.algorithm"]))
 
 
 def _over_tls(context: ssl.SSLContext, connect: Connect) -> Connect:
     async def connect_tls(address: Address) -> trio.abc.Stream:
         """Connect, and do the handshake. Raises OSError."""
-        stream = trio.SSLStream(await connect(address), context, server_hostname=address.host, https_compatible=True)
+        raw = await connect(address)
+        stream = trio.SSLStream(raw, context, server_hostname=address.host, https_compatible=True)
         try:
             await stream.do_handshake()
         except trio.BrokenResourceError as error:
-            await trio.aclose_forcefully(stream)
+            await trio.aclose_forcefully(raw)
             raise ConnectionError(f"the handshake of TLS failed: {_reason(error)}") from None
+        except BaseException:  # such as the end of the time for it
+            await trio.aclose_forcefully(raw)
+            raise
         return stream
 
     return connect_tls

@@ -18,7 +18,7 @@ from typing import Any, Final
 from kafkawire.config import values as read
 from kafkawire.config.cluster_config import ClusterConfig, check_cluster
 from kafkawire.config.keys import Key, Update
-from kafkawire.config.security.listener_keys import is_prefixed, key_of
+from kafkawire.config.security.listener_keys import ListenerValues, is_prefixed, key_of, listener_of
 from kafkawire.config.security.ssl_keys import SSL_KEYS
 from kafkawire.config.settings import setting
 from kafkawire.config.tier_config import check_tier
@@ -255,6 +255,7 @@ class Config(ClusterConfig):
 
 
 _SERVED_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL"})
+_TLS_PROTOCOLS: Final = frozenset({"SSL"})
 _SETTINGS: Final = [one for one in dataclasses.fields(Config) if "key" in one.metadata]
 _CONFIG_KEYS: Final[dict[str, Key]] = {one.metadata["key"].name: one.metadata["key"] for one in _SETTINGS}
 _FIELDS: Final[dict[str, str]] = {one.metadata["key"].name: one.name for one in _SETTINGS}
@@ -336,14 +337,35 @@ def _unknown_key_remark(key: str, value: str) -> str:
 
 def _check_prefixed(config: Config, values: Mapping[str, Any]) -> dict[str, str]:
     """Check the keys that have the prefix of a listener. Returns remarks by key. Raises ConfigError."""
-    remarks, opened = {}, {one.name for one in config.listeners}
+    opened = {one.name for one in config.listeners}
+    remarks = {} if any(config.protocol_of(one) in _TLS_PROTOCOLS for one in opened) else _without_tls(config.given)
     controllers = values.get("controller_listener_names", ())
     for name in filter(is_prefixed, config.given):
         key = key_of(name, {*opened, *controllers})
         read_value(key, config.given[name], name)
-        if not any(name.startswith(f"listener.name.{one.lower()}.") for one in opened):
+        listener = listener_of(name, opened)
+        if listener is not None and config.protocol_of(listener) not in _TLS_PROTOCOLS:
+            raise ConfigError(f"{name}: listener {listener} is {config.protocol_of(listener)}, not SSL", name)
+        if listener is None:
             remarks[name] = f"{name} has no effect: this broker needs no KRaft quorum"
-    return remarks
+    return remarks | _anonymous(config, opened)
+
+
+def _anonymous(config: Config, opened: Collection[str]) -> dict[str, str]:
+    """Remarks on listeners that ask for a certificate, and go on without one."""
+    key = "ssl.client.auth"
+    with_tls = (one for one in sorted(opened) if config.protocol_of(one) in _TLS_PROTOCOLS)
+    names = ", ".join(one for one in with_tls if ListenerValues(config.given, one)[key] == "requested")
+    return {key: f"{key}=requested: a client of {names} without a certificate is User:ANONYMOUS"} if names else {}
+
+
+def _without_tls(given: Mapping[str, str]) -> dict[str, str]:
+    """Remarks on keys of TLS for a broker that has no listener with TLS."""
+    return {
+        key: f"{key} has no effect: no listener is SSL"
+        for key, value in given.items()
+        if key in SSL_KEYS and not SSL_KEYS[key].is_default(value)
+    }
 
 
 def _without_controllers(config: Config) -> Config:

@@ -30,6 +30,7 @@ from kafkawire.adapters.metadata import metadata_directory
 from kafkawire.adapters.tier import store_workers
 from kafkawire.broker import Broker, BrokerFailed, StartError
 from kafkawire.config.broker_config import load
+from kafkawire.config.security.listener_keys import is_prefixed
 from kafkawire.process.tier_part import TierUnknown, open_part, survey
 from kafkawire.requests.futures import until_settled
 from kafkawire.run_broker import run_broker
@@ -219,7 +220,11 @@ class Restoration:
         if not groups:
             return restored
         self.on_progress(f"committing offsets of {len(groups)} groups")
-        given = {key: value for key, value in self.config.given.items() if key not in OF_OTHER_LISTENERS}
+        given = {
+            key: value
+            for key, value in self.config.given.items()
+            if not (key in OF_OTHER_LISTENERS or is_prefixed(key))
+        }
         config, _ = load({**given, "listeners": "PLAINTEXT://127.0.0.1:0", "http.listeners": ""})
         ready = trio.Event()
         brokers: list[Broker] = []

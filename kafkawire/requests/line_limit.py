@@ -16,7 +16,7 @@ class LineLimits:
         self._of_a_cause_max = of_a_cause_max
         self._in_all = LineLimit(in_all_max)
         self._minute_start_s = -inf
-        self._of_cause: dict[object, int] = {}  # lines of this minute: so at most `in_all_max` causes
+        self._of_cause: dict[object, int] = {}  # lines of this minute: at most `in_all_max` causes a minute
         self._unlogged = 0
 
     def admit(self, cause: Hashable, now_s: float) -> int | None:

@@ -225,8 +225,15 @@ class Handshakes:
         """Begin a handshake; False: the address has too many. Raises OSError, for lack of descriptors."""
         network = network_of(info.peer_host)
         if not slots.take(network):
+            self._log(info, network, CloseReason.CROWDED_ADDRESS)
             return False
-        one = Handshake(self, raw, info, tls, slots)
+        try:
+            one = Handshake(self, raw, info, tls, slots)
+        except OSError:
+            slots.free(network)
+            raw.close()
+            self._on_failed(info)
+            raise
         self._open[one] = None
         self._reaper.watch(one)
         try:
@@ -269,10 +276,13 @@ class Handshakes:
         self._forget(one)
         self.hub.stats.closed[reason] += 1
         if reason is not CloseReason.SHUTDOWN:
-            unlogged = self._limits.admit((one.network, reason, detail), trio.current_time())
-            if unlogged is not None:
-                log_close(one.info, reason, detail, unlogged=unlogged)
+            self._log(one.info, one.network, reason, detail)
         self._on_failed(one.info)
+
+    def _log(self, info: ConnectionInfo, network: str, reason: CloseReason, detail: str = "") -> None:
+        unlogged = self._limits.admit((network, reason, detail), trio.current_time())
+        if unlogged is not None:
+            log_close(info, reason, detail, unlogged=unlogged)
 
     def _forget(self, one: Handshake) -> None:
         self._reaper.forget(one)

@@ -1,7 +1,7 @@
 """Moves bytes between a connection and its peer: a Protocol, and the implementation on sockets.
 
 Why it exists: the layers above see only "receive into this buffer" and "send these segments". Neither waits. So the
-broker runs unchanged on sockets, on memory streams (`kafkawire.server.memory_transport`) and, later, on TLS. Only this
+broker runs unchanged on sockets, on memory streams (`kafkawire.server.memory_transport`) and on TLS. Only this
 module knows that a range of a file can go out by sendfile.
 
 The transport does not know the meaning of the bytes, and does not pad: a file that is shorter than its range ends the

@@ -37,7 +37,6 @@ def test_the_authorities_of_the_system() -> None:
             TlsSettings(key_pem="key\nchain\n", key_password=SECRET),
         ),
         ({"endpoint_identification_algorithm": ""}, TlsSettings(checks_host=False)),
-        ({"endpoint_identification_algorithm": "HTTPS"}, TlsSettings()),
         ({"enabled_protocols": "TLSv1.3"}, TlsSettings(versions=frozenset({"TLSv1.3"}))),
         ({"enabled_protocols": ""}, TlsSettings()),
     ],
@@ -58,6 +57,10 @@ def test_settings(given: dict[str, str], wanted: TlsSettings) -> None:
         (
             {"truststore_password": SECRET},
             r"option kafka.ssl.truststore.password cannot be obeyed: there is TLS with PEM",
+        ),
+        (
+            {"endpoint_identification_algorithm": "htps"},
+            r"algorithm cannot be htps: it is https, or empty",
         ),
         ({"cipher_suites": "x"}, r"option kafka.ssl.cipher.suites cannot be obeyed"),
     ],

@@ -46,5 +46,8 @@ def connect_tcp(address: Address, timeout_s: float) -> socket.socket:
 
 
 def is_lasting(error: OSError) -> bool:
-    """Whether the error will come again: no process listens at the port, the host is not known, or TLS has failed."""
+    """Whether the error will come again: no process listens at the port, the host is not known, or TLS refuses. The end
+    of a stream is none of these."""
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        return False
     return isinstance(error, (ConnectionRefusedError, socket.gaierror, ssl.SSLError))

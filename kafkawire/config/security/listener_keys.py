@@ -21,17 +21,24 @@ def is_prefixed(name: str) -> bool:
     return name.startswith(LISTENER_PREFIX)
 
 
+def listener_of(name: str, listeners: Collection[str]) -> str | None:
+    """The listener that the prefix of a key names; None: none of these."""
+    rest = name.removeprefix(LISTENER_PREFIX)
+    # A name may have dots, and another one may begin like it.
+    found = [one for one in listeners if rest.startswith(f"{one.lower()}.")]
+    return max(found, key=len, default=None)
+
+
 def key_of(name: str, listeners: Collection[str]) -> Key:
     """The key behind the prefix of one of these listeners. Raises ConfigError."""
-    rest = name.removeprefix(LISTENER_PREFIX)
-    for listener in sorted(listeners, key=len, reverse=True):  # a name may have dots
-        prefix = f"{listener.lower()}."
-        if rest.startswith(prefix):
-            key = LISTENER_KEYS.get(rest.removeprefix(prefix))
-            if key is None:
-                raise ConfigError(f"{name}: {rest.removeprefix(prefix)} is not a key of a listener", name)
-            return key
-    raise ConfigError(f"{name}: there is no such listener", name)
+    listener = listener_of(name, listeners)
+    if listener is None:
+        raise ConfigError(f"{name}: there is no such listener", name)
+    rest = name.removeprefix(f"{LISTENER_PREFIX}{listener.lower()}.")
+    key = LISTENER_KEYS.get(rest)
+    if key is None:
+        raise ConfigError(f"{name}: {rest} is not a key of a listener", name)
+    return key
 
 
 class ListenerValues:

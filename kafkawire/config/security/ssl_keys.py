@@ -71,7 +71,7 @@ _KEYS: Final = (
         "Whether a changed key store may have a certificate that lacks alternative names of the one before.",
     ),
     _per_broker(
-        "ssl.endpoint.identification.algorithm", text, "https",
+        "ssl.endpoint.identification.algorithm", choice("https", ""), "https",
         "How a client checks the broker's host name. A listener checks no name, as in Kafka.",
     ),
     _java_only("ssl.engine.factory.class", class_name, None, "The class that makes the engine of TLS."),

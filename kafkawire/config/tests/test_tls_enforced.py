@@ -234,6 +234,11 @@ async def test_a_listener_that_cannot_be_opened(authority: Authority, properties
         ({"listener.name.ssl.ssl.client.auth": "no"}, "listener.name.ssl.ssl.client.auth=no: must be one of required"),
         ({"listener.name.ssl.ssl.provider": "BC"}, "listener.name.ssl.ssl.provider=BC: not supported yet"),
         ({"ssl.keystroke": "x"}, "ssl.keystroke: TLS has no such key"),
+        ({"ssl.endpoint.identification.algorithm": "htps"}, "must be one of https, "),
+        (
+            {"listeners": "SSL://h:1,SECURE://h:2", "listener.name.secure.ssl.client.auth": "required"},
+            "listener.name.secure.ssl.client.auth: listener SECURE is PLAINTEXT, not SSL",
+        ),
         ({"ssl.engine.factory.class": "x"}, "ssl.engine.factory.class=x: not supported yet"),
         ({"ssl.keymanager.algorithm": "x"}, "ssl.keymanager.algorithm=x: not supported yet, only .*SunX509"),
         ({"zookeeper.connect": "z:1"}, "brokers reach each other at SSL, which has to be PLAINTEXT as yet"),
@@ -249,6 +254,18 @@ def test_the_prefix_of_a_controller_is_a_warning() -> None:
     given = {"controller.listener.names": "CONTROLLER", "listener.name.controller.ssl.client.auth": "required"}
     _, warnings = load({**given, "listeners": "PLAINTEXT://h:1,CONTROLLER://h:2"})
     assert "listener.name.controller.ssl.client.auth has no effect: this broker needs no KRaft quorum" in warnings
+
+
+def test_keys_of_tls_without_a_listener_for_them() -> None:
+    _, warnings = load({"listeners": "PLAINTEXT://h:1", "ssl.client.auth": "required"})
+    assert warnings == ["ssl.client.auth has no effect: no listener is SSL"]
+
+
+@pytest.mark.parametrize("auth", ["requested", "required"])
+def test_a_warning_of_certificates_that_are_only_requested(auth: str) -> None:
+    _, warnings = load({"listeners": "SSL://h:1", "inter.broker.listener.name": "SSL", "ssl.client.auth": auth})
+    text = "ssl.client.auth=requested: a client of SSL without a certificate is User:ANONYMOUS"
+    assert warnings == ([text] if auth == "requested" else [])
 
 
 # Changes while the broker runs

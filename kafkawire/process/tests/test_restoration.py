@@ -85,6 +85,14 @@ async def opened(deps: MemoryDeps) -> AsyncIterator[tuple[OpenBroker, Client]]:
         yield broker, broker.connect()
 
 
+async def test_keys_of_listeners_are_for_other_listeners() -> None:
+    """Offsets are committed by a broker with a listener of its own."""
+    deps, _ = await lost()
+    of_listener = {"listeners": "SSL://memory:9093", "listener.name.ssl.ssl.client.auth": "none"}
+    _, found = await restored(deps, **of_listener)
+    assert found.offsets == 2
+
+
 async def test_everything_that_was_copied_comes_back() -> None:
     deps, before = await lost()
     plan, what = await restored(deps)

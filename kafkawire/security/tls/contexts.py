@@ -38,7 +38,7 @@ def server_tls(settings: TlsSettings, now: datetime | None = None) -> LoadedTls:
     """Load the stores of a listener, and make a context of them. Raises TlsRefused."""
     store = load_key_store(settings.key_store, now)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.num_tickets = 0  # of TLS 1.3, for which OpenSSL would keep sessions; those of TLS 1.2 are at the clients
+    context.num_tickets = 0  # of TLS 1.3, for which OpenSSL would keep sessions; those of TLS 1.2 are stateless
     _restrict(context, settings)
     _load_key(context, store)
     if settings.client_auth is not ClientAuth.NONE:

@@ -29,20 +29,27 @@ class ListenerTls:
         """Raises TlsRefused."""
         self._settings = settings
         self._now = now
-        self._seen = self._fingerprint()
-        self.current: LoadedTls = server_tls(settings, now())
+        self._loaded = self._fingerprint()  # of the files as they were loaded
+        self.current: LoadedTls = self._load()
 
     def reload(self) -> bool:
-        """Load the stores again if a file has changed. Returns whether the context is another one. Raises TlsRefused
-        for files that cannot be used; they are not tried again before they change."""
+        """Load the stores again if a file has changed since it was loaded. Returns whether the context is another one.
+        Raises TlsRefused for files that cannot be used; the next call tries them again."""
         found = self._fingerprint()
-        if found == self._seen:
+        if found == self._loaded:
             return False
-        self._seen = found
-        loaded = server_tls(self._settings, self._now())
+        loaded = self._load()
         self._check_same_server(loaded)
-        self.current = loaded
+        self.current, self._loaded = loaded, found
         return True
+
+    def _load(self) -> LoadedTls:
+        try:
+            return server_tls(self._settings, self._now())
+        except TlsRefused:
+            raise
+        except Exception as error:  # of OpenSSL, of cryptography, or of the system: the broker goes on without it
+            raise TlsRefused(f"the certificate cannot be used: {type(error).__name__}: {error}") from error
 
     def principal_of(self, certificate: bytes | None) -> str | None:
         """The principal of a client with this DER certificate; None: it has shown none. Raises ClientRefused."""
@@ -81,4 +88,4 @@ def _state_of(file: Path) -> object:
         found = os.stat(file)
     except OSError as error:
         return error.errno
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode

@@ -50,7 +50,7 @@ class KeyStoreSettings:
 
     @property
     def is_set(self) -> bool:
-        return self.location is not None or self.key is not None
+        return any(one is not None for one in (self.location, self.password, self.key, self.certificate_chain))
 
 
 @dataclass(frozen=True, slots=True)

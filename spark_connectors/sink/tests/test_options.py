@@ -73,7 +73,7 @@ def test_a_batch_is_not_larger_than_a_request(record: int, batch: int, expected:
         ("kafka.max.request.size", "0", "option kafka.max.request.size: 0 is below 1"),
         ("kafka.transaction.timeout.ms", "2147483648", "transaction.timeout.ms: 2147483648 is above 2147483647"),
         ("kafka.request.timeout.ms", "2147483648", "request.timeout.ms: 2147483648 is above 2147483647"),
-        ("kafka.security.protocol", "SASL_SSL", "only PLAINTEXT and SSL"),
+        ("kafka.security.protocol", "SASL_SSL", "only PLAINTEXT and SSL are supported yet"),
         ("kafka.group.id", "g", "option kafka.group.id is not known"),
         ("topic", "", "option topic: it names no topic"),
         ("onMissingRecord", "guess", "'guess' is neither fail nor accept"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from kafkawire.security.tls.cipher_suites import SUITES_OF_TLS_1_3, openssl_name
 from kafkawire.security.tls.contexts import server_tls
@@ -249,7 +250,34 @@ def test_broken_pair_keeps_the_old(authority: Authority) -> None:
     with pytest.raises(TlsRefused):
         tls.reload()
     assert tls.current is before
-    assert not tls.reload()  # not tried again before it changes
+    with pytest.raises(TlsRefused):
+        tls.reload()  # until it can be used, so that the alert stays
+
+
+def test_a_file_that_is_made_usable(authority: Authority) -> None:
+    """A change of the mode alone is enough."""
+    tls, expires = opened(authority), datetime(2099, 1, 1, tzinfo=UTC)
+    file = authority.key_file(authority.issue(expires=expires))
+    file.chmod(0o644)
+    with pytest.raises(TlsRefused, match="chmod o-r"):
+        tls.reload()
+    file.chmod(0o600)
+    assert tls.reload()
+    assert tls.current.expires_s == expires.timestamp()
+
+
+@pytest.mark.parametrize("error", [UnsupportedAlgorithm("a curve"), OSError(24, "no file"), ValueError("x")])
+def test_an_error_of_a_library(authority: Authority, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    tls = opened(authority)
+    authority.key_file()
+    monkeypatch.setattr("kafkawire.security.tls.listener_tls.server_tls", fails)
+    with pytest.raises(TlsRefused, match=f"the certificate cannot be used: {type(error).__name__}"):
+        tls.reload()
+    with pytest.raises(TlsRefused):
+        ListenerTls(settings(authority))
 
 
 def test_a_file_that_is_gone(authority: Authority) -> None:
