@@ -157,7 +157,7 @@ def test_a_batch_is_cut_for_many_tasks(ours: Connector, broker: Broker, topic: s
 def test_options_that_cannot_be_obeyed(ours: Connector, broker: Broker, topic: str) -> None:
     for name in ("kafka.security.protocol", "startingoffset", "kafka.ssl.keystore.type"):
         with pytest.raises(Exception, match=f"option {name}"):
-            ours.reader(broker, subscribe=topic, **{name: "SSL"}).load()
+            ours.reader(broker, subscribe=topic, **{name: "SASL_SSL"}).load()
 
 
 def test_a_view_of_the_format_works_and_a_table_is_refused(spark: SparkSession, broker: Broker, topic: str) -> None:
