@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kafkawire.messages.describe_configs import DescribeConfigsResourceResult
 
 OUR_BROKER_KEYS = {
+    "connections.max.unauthenticated",
     "controller.recovery.wait.ms",
     "disk.max.used.ratio",
     "disk.reject.ratio",
@@ -46,6 +47,7 @@ OUR_BROKER_KEYS = {
     "producer.id.expiration.check.interval.ms",  # Kafka has it and does not show it
     "scrub.bytes.per.second",
     "scrub.interval.ms",
+    "ssl.reload.interval.ms",
     "tier.cache.dir",
     "tier.cache.size.bytes",
     "tier.copiers",
