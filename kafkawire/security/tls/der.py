@@ -46,12 +46,9 @@ def elements(data: bytes) -> Iterator[Element]:
 def subject_of(certificate: bytes) -> bytes:
     """The content of the subject's sequence of relative distinguished names. Raises ValueError."""
     (outer,) = elements(certificate)
-    signed = next(elements(outer.content))
-    fields = [one for one in elements(signed.content) if one.tag != _CONTEXT_0]
-    try:
-        return fields[4].content  # behind serial number, algorithm, issuer and validity
-    except IndexError:
-        raise ValueError("the certificate has no subject") from None
+    signed, *_ = elements(outer.content)
+    _, _, _, _, subject, *_ = (one for one in elements(signed.content) if one.tag != _CONTEXT_0)
+    return subject.content  # behind serial number, algorithm, issuer and validity
 
 
 def object_identifier(content: bytes) -> str:
