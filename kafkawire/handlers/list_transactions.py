@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import CoordinatorError
 from coordinator.transactions.api import TransactionState
-from kafkawire.handlers.common.patterns import InvalidPattern, compile_pattern
+from kafkawire.handlers.common.patterns import compile_pattern
 from kafkawire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafkawire.messages.list_transactions import TransactionState as Listed
+from kafkawire.patterns import InvalidPattern
 from kafkawire.requests.api import Api
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of

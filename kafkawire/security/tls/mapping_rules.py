@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-import re2
+from kafkawire.patterns import InvalidPattern, compiled
 
 _DEFAULT: Final = "DEFAULT"
 _RULE: Final = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
@@ -30,7 +30,7 @@ class NoMatchingRule(Exception):
 class _Rule:
     """A rule. The pieces of the replacement are texts, and numbers of groups."""
 
-    pattern: Any  # of re2, which has no types; None: every name, as it is
+    pattern: Any  # of RE2, which has no types; None: every name, as it is
     pieces: tuple[str | int, ...] = ()
     case: str = ""  # L, U or empty
 
@@ -78,21 +78,10 @@ def _parsed(text: str) -> _Rule | None:
     if match[2] is None:
         return None
     try:
-        pattern = re2.compile(match[2], _options())
-    except re2.error as error:
-        raise ValueError(f"the pattern of {text!r} is not supported: {_text(error)}") from None
+        pattern = compiled(match[2])
+    except InvalidPattern as error:
+        raise ValueError(f"the pattern of {text!r} is not supported: {error}") from None
     return _Rule(pattern, tuple(_pieces(match[3], pattern)), match[4])
-
-
-def _options() -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    return options
-
-
-def _text(error: Exception) -> str:
-    (found,) = error.args
-    return found.decode() if isinstance(found, bytes) else str(found)
 
 
 def _pieces(replacement: str, pattern: Any) -> list[str | int]:

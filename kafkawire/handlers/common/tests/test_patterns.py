@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.handlers.common.patterns import PATTERN_MAX_LENGTH, InvalidPattern, compile_pattern
+from kafkawire.handlers.common.patterns import PATTERN_MAX_LENGTH, compile_pattern
+from kafkawire.patterns import InvalidPattern
 
 
 @pytest.mark.parametrize(
