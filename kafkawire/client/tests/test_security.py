@@ -106,6 +106,14 @@ def test_files_that_are_refused(authority: Authority, lines: dict[str, str], rea
     assert SECRET not in str(refused.value)
 
 
+def test_a_password_without_a_store(authority: Authority) -> None:
+    """A key that has no effect is refused, for both stores."""
+    for store in ("keystore", "truststore"):
+        file = authority.write("some.properties", f"security.protocol=SSL\nssl.{store}.password={SECRET}\n".encode())
+        with pytest.raises(ClientError, match=rf"ssl\.{store}\.password is set, but ssl\.{store}\.location is not"):
+            configured_connect(file)
+
+
 def test_the_option_of_a_command(authority: Authority) -> None:
     missing = CliRunner().invoke(topics, ["list", "--command-config", "/no/such/file"])
     assert (missing.exit_code, missing.stderr) == (1, "Error: /no/such/file: No such file or directory\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -34,6 +35,18 @@ class LoadedTls:
     expires_s: float
 
 
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Make a TlsRefused of every error: OpenSSL, cryptography and the system have many, and a broker goes on."""
+    try:
+        yield
+    except TlsRefused:
+        raise
+    except Exception as error:
+        raise TlsRefused(f"the certificate cannot be used: {type(error).__name__}: {error}") from error
+
+
+@_refusals()
 def server_tls(settings: TlsSettings, now: datetime | None = None) -> LoadedTls:
     """Load the stores of a listener, and make a context of them. Raises TlsRefused."""
     store = load_key_store(settings.key_store, now)
@@ -53,6 +66,7 @@ def server_tls(settings: TlsSettings, now: datetime | None = None) -> LoadedTls:
     )
 
 
+@_refusals()
 def client_context(settings: TlsSettings, *, checks_host: bool) -> ssl.SSLContext:
     """The context of a client. Without a trust store it trusts the authorities of the system. Raises TlsRefused."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -30,7 +30,7 @@ class ListenerTls:
         self._settings = settings
         self._now = now
         self._loaded = self._fingerprint()  # of the files as they were loaded
-        self.current: LoadedTls = self._load()
+        self.current: LoadedTls = server_tls(settings, now())
 
     def reload(self) -> bool:
         """Load the stores again if a file has changed since it was loaded. Returns whether the context is another one.
@@ -38,18 +38,10 @@ class ListenerTls:
         found = self._fingerprint()
         if found == self._loaded:
             return False
-        loaded = self._load()
+        loaded = server_tls(self._settings, self._now())
         self._check_same_server(loaded)
         self.current, self._loaded = loaded, found
         return True
-
-    def _load(self) -> LoadedTls:
-        try:
-            return server_tls(self._settings, self._now())
-        except TlsRefused:
-            raise
-        except Exception as error:  # of OpenSSL, of cryptography, or of the system: the broker goes on without it
-            raise TlsRefused(f"the certificate cannot be used: {type(error).__name__}: {error}") from error
 
     def principal_of(self, certificate: bytes | None) -> str | None:
         """The principal of a client with this DER certificate; None: it has shown none. Raises ClientRefused."""

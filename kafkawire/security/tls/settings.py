@@ -64,7 +64,7 @@ class TrustStoreSettings:
 
     @property
     def is_set(self) -> bool:
-        return self.location is not None or self.certificates is not None
+        return any(one is not None for one in (self.location, self.password, self.certificates))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from kafkawire.security.tls.cipher_suites import SUITES_OF_TLS_1_3, openssl_name
-from kafkawire.security.tls.contexts import server_tls
+from kafkawire.security.tls.contexts import client_context, server_tls
 from kafkawire.security.tls.listener_tls import ListenerTls
 from kafkawire.security.tls.mapping_rules import MappingRules
 from kafkawire.security.tls.settings import (
@@ -273,11 +273,13 @@ def test_an_error_of_a_library(authority: Authority, monkeypatch: pytest.MonkeyP
 
     tls = opened(authority)
     authority.key_file()
-    monkeypatch.setattr("kafkawire.security.tls.listener_tls.server_tls", fails)
+    monkeypatch.setattr("kafkawire.security.tls.contexts.load_key_store", fails)
     with pytest.raises(TlsRefused, match=f"the certificate cannot be used: {type(error).__name__}"):
         tls.reload()
     with pytest.raises(TlsRefused):
         ListenerTls(settings(authority))
+    with pytest.raises(TlsRefused):
+        client_context(settings(authority), checks_host=True)
 
 
 def test_a_file_that_is_gone(authority: Authority) -> None:
