@@ -201,8 +201,9 @@ class Broker:
 
     async def _open_tls(self) -> TlsListeners:
         """TLS of the listeners that speak it. Raises ConfigError, TlsRefused."""
-        crypto, interval_ms = self.deps.crypto, self.config.ssl_reload_interval_ms
-        return TlsListeners(await crypto(partial(open_tls, self.config, self._now)), crypto, interval_ms)
+        crypto, config = self.deps.crypto, self.config
+        listeners = await crypto(partial(open_tls, config, self._now)) if config.tls_listeners else {}
+        return TlsListeners(listeners, crypto, config.ssl_reload_interval_ms)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.deps.now_ms() / 1000, UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -18,16 +18,13 @@ if TYPE_CHECKING:
     from kafkawire.requests.context import Elsewhere
     from kafkawire.security.tls.listener_tls import ListenerTls
 
-_SSL: Final = "SSL"
-
 _log = structlog.get_logger(__name__)
 
 
 def open_tls(config: Config, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Mapping[str, ListenerTls]:
     """TLS of the listeners that speak it, by listener name. Reads files. Raises ConfigError with a listener's key, and
     TlsRefused."""
-    names = [one.name for one in config.listeners if config.protocol_of(one.name) == _SSL]
-    return {name: _open(name, tls_settings(ListenerValues(config.given, name)), now) for name in names}
+    return {name: _open(name, tls_settings(ListenerValues(config.given, name)), now) for name in config.tls_listeners}
 
 
 def _open(name: str, settings: TlsSettings, now: Callable[[], datetime]) -> ListenerTls:

@@ -249,6 +249,11 @@ class Config(ClusterConfig):
             raise ConfigError(f"listeners: {name} is not in {key}", "listeners")
         return protocols.get(name, "PLAINTEXT")
 
+    @property
+    def tls_listeners(self) -> tuple[str, ...]:
+        """The names of the listeners that speak TLS. Raises ConfigError."""
+        return tuple(one.name for one in self.listeners if self.protocol_of(one.name) in _TLS_PROTOCOLS)
+
     def advertised(self, name: str) -> Listener | None:
         """The advertised listener called `name`; None: the address of the accepted socket is advertised."""
         return next((listener for listener in self.advertised_listeners if listener.name == name), None)
@@ -337,25 +342,25 @@ def _unknown_key_remark(key: str, value: str) -> str:
 
 def _check_prefixed(config: Config, values: Mapping[str, Any]) -> dict[str, str]:
     """Check the keys that have the prefix of a listener. Returns remarks by key. Raises ConfigError."""
-    opened = {one.name for one in config.listeners}
-    remarks = {} if any(config.protocol_of(one) in _TLS_PROTOCOLS for one in opened) else _without_tls(config.given)
+    opened, with_tls = {one.name for one in config.listeners}, config.tls_listeners
+    remarks = {}
     controllers = values.get("controller_listener_names", ())
     for name in filter(is_prefixed, config.given):
         key = key_of(name, {*opened, *controllers})
         read_value(key, config.given[name], name)
         listener = listener_of(name, opened)
-        if listener is not None and config.protocol_of(listener) not in _TLS_PROTOCOLS:
-            raise ConfigError(f"{name}: listener {listener} is {config.protocol_of(listener)}, not SSL", name)
         if listener is None:
             remarks[name] = f"{name} has no effect: this broker needs no KRaft quorum"
-    return remarks | _anonymous(config, opened)
+        elif listener not in with_tls:
+            raise ConfigError(f"{name}: listener {listener} is {config.protocol_of(listener)}, not SSL", name)
+    return remarks | (_anonymous(config) if with_tls else _without_tls(config.given))
 
 
-def _anonymous(config: Config, opened: Collection[str]) -> dict[str, str]:
+def _anonymous(config: Config) -> dict[str, str]:
     """Remarks on listeners that ask for a certificate, and go on without one."""
     key = "ssl.client.auth"
-    with_tls = (one for one in sorted(opened) if config.protocol_of(one) in _TLS_PROTOCOLS)
-    names = ", ".join(one for one in with_tls if ListenerValues(config.given, one)[key] == "requested")
+    asked = (one for one in config.tls_listeners if ListenerValues(config.given, one)[key] == "requested")
+    names = ", ".join(sorted(asked))
     return {key: f"{key}=requested: a client of {names} without a certificate is User:ANONYMOUS"} if names else {}
 
 

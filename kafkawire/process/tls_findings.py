@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from kafkawire.security.tls.listener_tls import ListenerTls
 
 SOON: Final = timedelta(days=30)
-_TLS: Final = frozenset({"SSL", "SASL_SSL"})
 
 
 def examine_tls(config: Config, now: datetime | None = None) -> Iterator[Finding]:
@@ -31,7 +30,7 @@ def examine_tls(config: Config, now: datetime | None = None) -> Iterator[Finding
     for name, tls in opened.items():
         yield from _certificate(name, tls, moment)
     for listener in config.listeners:
-        if config.protocol_of(listener.name) not in _TLS:
+        if listener.name not in config.tls_listeners:
             if not is_loopback(listener.host):
                 yield Finding(
                     Severity.WARNING, f"listener {listener.name}",

@@ -21,12 +21,14 @@ def is_prefixed(name: str) -> bool:
     return name.startswith(LISTENER_PREFIX)
 
 
+def prefix_of(listener: str) -> str:
+    return f"{LISTENER_PREFIX}{listener.lower()}."
+
+
 def listener_of(name: str, listeners: Collection[str]) -> str | None:
     """The listener that the prefix of a key names; None: none of these."""
-    rest = name.removeprefix(LISTENER_PREFIX)
-    # A name may have dots, and another one may begin like it.
-    found = [one for one in listeners if rest.startswith(f"{one.lower()}.")]
-    return max(found, key=len, default=None)
+    found = [one for one in listeners if name.startswith(prefix_of(one))]
+    return max(found, key=len, default=None)  # a name may have dots, and another one may begin like it
 
 
 def key_of(name: str, listeners: Collection[str]) -> Key:
@@ -34,7 +36,7 @@ def key_of(name: str, listeners: Collection[str]) -> Key:
     listener = listener_of(name, listeners)
     if listener is None:
         raise ConfigError(f"{name}: there is no such listener", name)
-    rest = name.removeprefix(f"{LISTENER_PREFIX}{listener.lower()}.")
+    rest = name.removeprefix(prefix_of(listener))
     key = LISTENER_KEYS.get(rest)
     if key is None:
         raise ConfigError(f"{name}: {rest} is not a key of a listener", name)
@@ -47,7 +49,7 @@ class ListenerValues:
 
     def __init__(self, given: Mapping[str, str], listener: str | None) -> None:
         self._given = given
-        self._prefix = "" if listener is None else f"{LISTENER_PREFIX}{listener.lower()}."
+        self._prefix = "" if listener is None else prefix_of(listener)
 
     def name_of(self, key: str) -> str:
         """The name under which the value was given, for messages."""
