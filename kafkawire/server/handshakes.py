@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -33,6 +33,7 @@ from kafkawire.wire.connection import CloseReason
 from kafkawire.wire.connection_info import ConnectionInfo
 
 if TYPE_CHECKING:  # loads a library that a broker without TLS does not need
+    from kafkawire.requests.context import Elsewhere
     from kafkawire.security.tls.listener_tls import ListenerTls
 
 TIMEOUT_S: Final = 30.0
@@ -41,8 +42,6 @@ SHARE_OF_ONE_ADDRESS: Final = 4  # a quarter of the slots
 LOGGED_OF_A_CAUSE_MAX: Final = 3  # failed handshakes of an address for one reason, in a minute
 LOGGED_PER_MINUTE_MAX: Final = 100  # failed handshakes
 _IPV6_NETWORK_BITS: Final = 64
-
-Crypto = Callable[[Callable[[], Any]], Awaitable[Any]]  # runs a job in the crypto thread
 
 
 class Slots:
@@ -100,7 +99,13 @@ class Handshake:
     )
 
     def __init__(
-        self, handshakes: Handshakes, raw: Transport, info: ConnectionInfo, tls: ListenerTls, slots: Slots
+        self,
+        handshakes: Handshakes,
+        raw: Transport,
+        info: ConnectionInfo,
+        tls: ListenerTls,
+        slots: Slots,
+        network: str,
     ) -> None:
         self._handshakes = handshakes
         self._raw = raw
@@ -109,7 +114,7 @@ class Handshake:
         self.info = info
         self.tls = tls
         self.slots = slots
-        self.network = network_of(info.peer_host)
+        self.network = network
         self.transport = TlsTransport(raw, tls.current.context)
         self.has_ended = False
         self.is_done = False
@@ -143,7 +148,7 @@ class Handshake:
 
     # A step
 
-    async def step(self, crypto: Crypto) -> None:
+    async def step(self, crypto: Elsewhere) -> None:
         """Take the bytes that have arrived, and go on as far as they go."""
         try:
             self.transport.feed()
@@ -206,11 +211,14 @@ class Handshakes:
         self,
         hub: Hub,
         reaper: Reaper,
-        crypto: Crypto,
+        crypto: Elsewhere,
         on_done: Callable[[Transport, ConnectionInfo], None],
         on_failed: Callable[[ConnectionInfo], None],
     ) -> None:
-        """`on_done` begins the session of a connection, `on_failed` forgets a connection."""
+        """`crypto` runs a job in the crypto thread.
+
+        `on_done` begins the session of a connection, `on_failed` forgets a connection.
+        """
         self.hub = hub
         self._reaper = reaper
         self._crypto = crypto
@@ -228,7 +236,7 @@ class Handshakes:
             self._log(info, network, CloseReason.CROWDED_ADDRESS)
             return False
         try:
-            one = Handshake(self, raw, info, tls, slots)
+            one = Handshake(self, raw, info, tls, slots, network)
         except OSError:
             slots.free(network)
             raw.close()

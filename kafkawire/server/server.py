@@ -20,7 +20,7 @@ import trio
 
 from kafkawire.requests.started import RequestStarter
 from kafkawire.server.byte_budget import UNANSWERED_MAX_BYTES, ByteBudget
-from kafkawire.server.handshakes import Crypto, Handshakes, Slots
+from kafkawire.server.handshakes import Handshakes, Slots
 from kafkawire.server.hub import Hub, Rounds
 from kafkawire.server.reaper import Reaper
 from kafkawire.server.session import Session
@@ -30,6 +30,7 @@ from kafkawire.wire.connection import CloseReason, ConnectionLimits
 from kafkawire.wire.connection_info import ConnectionInfo
 
 if TYPE_CHECKING:  # loads a library that a broker without TLS does not need
+    from kafkawire.requests.context import Elsewhere
     from kafkawire.security.tls.listener_tls import ListenerTls
 
 ACCEPT_PAUSE_S = 0.1  # after accept failed, for example for lack of descriptors
@@ -63,7 +64,7 @@ class ServerTls:
     """TLS of the listeners that speak it, by listener name. `crypto` runs a job in the crypto thread."""
 
     listeners: Mapping[str, ListenerTls] = field(default_factory=dict)
-    crypto: Crypto = no_crypto
+    crypto: Elsewhere = no_crypto
 
 
 async def serve(
