@@ -13,7 +13,7 @@ from kafkawire.client.connection import Address, Connection
 from kafkawire.client.errors import CannotConnect, ClientError
 from kafkawire.client.security import configured_connect
 from kafkawire.config.tests.test_tls_enforced import PORT, client_auth, opened, pem
-from testkit.certificates import HOST, Authority, pem_of, shared_ca
+from testkit.certificates import HOST, Authority, pem_of
 
 if TYPE_CHECKING:
     import trio
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from kafkawire.testing import OpenBroker
 
 SECRET = "hunter2"
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, shared_ca())
 
 
 def config(authority: Authority, **lines: str) -> Path:

@@ -16,7 +16,7 @@ from kafkawire.broker import StartError
 from kafkawire.config.broker_config import ConfigError, load
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.testing import Client, OpenBroker, open_broker
-from testkit.certificates import HOST, Authority, past, shared_ca
+from testkit.certificates import HOST, Authority, past
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -25,11 +25,6 @@ enforces = pytest.mark.enforces
 PASSWORD = "hunter2"
 PORT = 9093
 LISTENERS = {"listeners": "PLAINTEXT://memory:9092,SSL://memory:9093"}
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, shared_ca())
 
 
 def pem(authority: Authority) -> dict[str, str]:

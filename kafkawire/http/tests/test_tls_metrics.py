@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import pytest
 import trio
 
 from kafkawire.config.tests.test_tls_enforced import opened, pem, secure
@@ -16,16 +14,11 @@ from kafkawire.http.tests.test_metrics import scraped
 from kafkawire.server.loop_watch import LoopWatch
 from kafkawire.testing import EPOCH_MS, OpenBroker, open_broker
 from testkit.asgi import get_response
-from testkit.certificates import Authority, shared_ca
+from testkit.certificates import Authority
 
 EXPIRY, FAILURES = "kafkawire_tls_certificate_expiry_seconds", "kafkawire_tls_reload_failures_total"
 HANDSHAKES = "kafkawire_tls_handshakes_total"
 HOUR_S, WEEK_S = 3600, 7 * 86_400
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, shared_ca())
 
 
 async def metrics(broker: OpenBroker) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,18 +11,13 @@ from kafkawire.config.broker_config import load
 from kafkawire.config.tests.test_tls_enforced import client_auth, pem
 from kafkawire.process.doctor import Finding, Severity
 from kafkawire.process.tls_findings import examine_tls
-from testkit.certificates import Authority, shared_ca
+from testkit.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ON_LOOPBACK = {"listeners": "PLAINTEXT://127.0.0.1:9092,SSL://:9093"}
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, shared_ca())
 
 
 def found(properties: Mapping[str, str]) -> list[Finding]:

@@ -43,28 +43,19 @@ from kafkawire.server.stats import ServerStats
 from kafkawire.server.tests.test_server import EmptyFile, FakeDispatcher
 from kafkawire.server.tls_transport import READS_MAX, RECORD_SIZE_BYTES, TURN_SIZE_BYTES, TlsTransport
 from kafkawire.server.transport import FileTooShortError
+from kafkawire.testing import soon
 from kafkawire.wire.connection import CloseReason, ConnectionLimits
-from testkit.certificates import HOST, Authority, shared_ca
+from testkit.certificates import HOST, Authority
 
 REQUEST_SIZE_BYTES = 8
 STEP_S = 0.001  # of a handshake, in the crypto thread
 TLS_HELLO = bytes.fromhex("16030100c8010000c4")
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, shared_ca())
-
-
 def listener_tls(authority: Authority, client_auth: ClientAuth = ClientAuth.NONE) -> ListenerTls:
     key_store = KeyStoreSettings(StoreType.PEM, authority.key_file())
     trust_store = TrustStoreSettings(StoreType.PEM, authority.trust_file())
     return ListenerTls(TlsSettings(key_store, trust_store, client_auth=client_auth))
-
-
-async def soon(job: Callable[[], Any]) -> Any:
-    await trio.lowlevel.checkpoint()
-    return job()
 
 
 @dataclass
@@ -564,7 +555,7 @@ async def test_what_the_handshake_has_chosen(authority: Authority) -> None:
 
 
 async def test_sending_memory_and_files_to_a_slow_peer(authority: Authority, tmp_path: Path) -> None:
-    """Every byte arrives once and in order, whatever room the peer has."""
+    """Every byte arrives once and in order, for each size of the room at the peer."""
     ends = await shaken(authority)
     content = bytes(range(256)) * 4096
     path = tmp_path / "file"

@@ -6,7 +6,6 @@ import os
 import random
 import ssl
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,11 +13,11 @@ import trio
 
 from kafkawire.server.tests.test_tls import REQUEST_SIZE_BYTES, client_end, names, request, serving, settle
 from kafkawire.wire.connection import CloseReason
-from testkit.certificates import Authority, shared_ca
 
 if TYPE_CHECKING:
     from kafkawire.server.memory_transport import MemoryStream
     from kafkawire.server.tests.test_tls import Running
+    from testkit.certificates import Authority
 
 SEED = int(os.environ.get("KAFKAWIRE_FUZZ_SEED", "1"))
 CONNECTIONS = int(os.environ.get("KAFKAWIRE_FUZZ_FRAMES", "20000")) // 20
@@ -71,8 +70,8 @@ def arrived(raw: MemoryStream) -> bytes:
 
 
 @pytest.mark.fuzz
-async def test_mutated_flights(tmp_path: Path) -> None:
-    authority, source = Authority(tmp_path, shared_ca()), random.Random(SEED)
+async def test_mutated_flights(authority: Authority) -> None:
+    source = random.Random(SEED)
     async with serving(authority) as broker:
         for number in range(CONNECTIONS):
             await converse(source, broker, authority)

@@ -6,24 +6,18 @@ import socket
 import ssl
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_connectors.wire.tls import TlsSettings, secured
 from spark_connectors.wire.transport import is_lasting
-from testkit.certificates import HOST, Authority, pem_of, shared_ca
+from testkit.certificates import HOST, Authority, pem_of
 
 if TYPE_CHECKING:
     from spark_connectors.wire.transport import Stream
 
 WITHIN_S = 10.0
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, shared_ca())
 
 
 def connected(authority: Authority, settings: TlsSettings, host: str = HOST, *, asks: bool = False) -> bytes:

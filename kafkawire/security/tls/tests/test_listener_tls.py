@@ -26,14 +26,9 @@ from kafkawire.security.tls.settings import (
     TlsSettings,
     TrustStoreSettings,
 )
-from testkit.certificates import Authority, past, pem_of, shared_ca
+from testkit.certificates import Authority, past, pem_of
 
 PEM = StoreType.PEM
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, shared_ca())
 
 
 def settings(authority: Authority, **changes: Any) -> TlsSettings:

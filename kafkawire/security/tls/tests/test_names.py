@@ -96,7 +96,7 @@ def test_a_certificate_without_a_subject(content: str) -> None:
         (KAFKA_EXAMPLE, "O=elsewhere", "O=elsewhere"),
         ("RULE:^CN=(.*)$/$1/U", "CN=a", "A"),
         ("RULE:CN=([^,]*).*/user-$0/", "CN=a", "user-CN=a"),
-        ("RULE:CN=(?<who>.*)/${who}/", "CN=a", "a"),
+        ("RULE:CN=(?<name>.*)/${name}/", "CN=a", "a"),
         (r"RULE:CN=(.*)/\$1/", "CN=a", "$1"),
         ("RULE:CN=(.*)/$1-$2/", "CN=a", "a-$2"),
         ("RULE:CN=(.*)/$12/", "CN=a", "a2"),

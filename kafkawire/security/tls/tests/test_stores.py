@@ -19,15 +19,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from kafkawire.security.tls.settings import KeyStoreSettings, StoreType, TlsRefused, TrustStoreSettings
 from kafkawire.security.tls.stores import load_key_store, load_trust_store
-from testkit.certificates import Authority, past, pem_of, shared_ca
+from testkit.certificates import Authority, past, pem_of
 
 PASSWORD = "hunter2"
 PEM, PKCS12, JKS = StoreType.PEM, StoreType.PKCS12, StoreType.JKS
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, shared_ca())
 
 
 def certificates(leaf: trustme.LeafCert) -> str:
